@@ -1,0 +1,1 @@
+"""The workflow engine: what users write, and the worker that runs it."""

@@ -1,0 +1,202 @@
+"""Matching the calls a body issues with the create events of its log.
+
+The log is a sequence of decisive events D1..Dk with create events between. What a body has issued
+when it is quiet after Dk, call it C(k), depends on D1..Dk alone, and C(k) is a prefix of C(k+1). A
+writer records a call only after its body has issued it, so every create event in a slot before
+D(k+1) must be in C(k), in the order of the calls. That is the whole check, and it is made once per
+quiescence, never earlier: a create may stand late in the log, never too early.
+
+Two kinds of calls have a looser rule:
+
+- A call whose awaiter was cancelled before it was recorded is *void*: one writer may have recorded
+  it before the cancel, another never will. It is passed over, and accepted wherever it turns up.
+- Patches have no place in the order, so that code may stop asking: see `patched`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from world_redis.events import Event, EventType
+
+from .calls import (
+    AttributesCall,
+    Call,
+    ChildCall,
+    DisposeCall,
+    Drift,
+    HookCall,
+    PatchCall,
+    StepCall,
+    WaitCall,
+)
+from .records import PatchRecorded, StepCreated, unpack
+
+_CREATES = {
+    EventType.STEP_CREATED: (StepCall, ChildCall),
+    EventType.WAIT_CREATED: (WaitCall,),
+    EventType.HOOK_CREATED: (HookCall,),
+    EventType.HOOK_CONFLICT: (HookCall,),  # stands in the place of hook_created
+    EventType.ATTR_SET: (AttributesCall,),
+}
+
+
+class Mismatch(NamedTuple):
+    """A create event that does not fit."""
+
+    slot: int
+    recorded: str
+    called: str
+    guessed: bool  # a patch was answered without knowing this event: rebuild, do not park
+
+
+class Cursor:
+    """Pairs issued calls with recorded ones."""
+
+    def __init__(self) -> None:
+        self.seen = 0  # highest slot learned
+        self.last_create = 0  # slot of the last create event learned
+        self.fresh: dict[str, Call] = {}  # issued, not recorded, not void; in the order of issue
+        self.drifts: list[Drift] = []
+        self.contradicted = False  # the log holds another patch under an id given here
+        self._creates: deque[Event] = deque()  # recorded, not matched yet
+        self._recorded: set[str] = set()  # ids of every create event learned
+        self._issued: list[Call] = []
+        self._ids: set[str] = set()  # of everything in `_issued`
+        self._next = 0  # index in `_issued` of the first call neither matched nor passed over
+        self._void: dict[str, Call] = {}  # dropped before they were recorded
+        self._patches: dict[str, str] = {}  # change id → id of the create before it ("" for none)
+        self._patch_number = 0
+        self._guesses = 0  # patches answered true that the log does not hold yet
+        self._last_id = ""
+
+    # --- what the log says ----------------------------------------------------------------------
+
+    def learn(self, event: Event) -> None:
+        """Take one event, in slot order. Raises ValueError when its record cannot be read."""
+        self.seen = event.slot
+        type = event.type
+        if type is EventType.PATCH_RECORDED:
+            self._learn_patch(event)
+        elif type is EventType.HOOK_DISPOSED:
+            self.fresh.pop(f"-{event.id}", None)
+        elif type in _CREATES and event.id and event.id not in self._recorded:
+            # An attribute write without an id came from a step or a client, not from the body.
+            self._creates.append(event)
+            self._recorded.add(event.id)
+            self.last_create = event.slot
+            self._last_id = event.id
+
+    def _learn_patch(self, event: Event) -> None:
+        change_id = unpack(PatchRecorded, event.data).change_id
+        self._patches.setdefault(change_id, self._last_id)
+        self._patch_number = max(self._patch_number, int(event.id[1:]))
+        mine = self.fresh.pop(event.id, None)
+        if isinstance(mine, PatchCall):
+            self._guesses -= 1
+            self.contradicted |= mine.change_id != change_id
+
+    # --- what the body says ---------------------------------------------------------------------
+
+    def issue(self, call: Call) -> None:
+        """Take one call, in the order of issue."""
+        self.fresh[call.id] = call
+        self._issued.append(call)
+        self._ids.add(call.id)
+
+    def dispose(self, hook_id: str) -> None:
+        """Take the closing of a hook. It has no place in the order: its hook names it."""
+        self.fresh[f"-{hook_id}"] = DisposeCall(hook_id)
+
+    def is_recorded(self, id: str) -> bool:
+        """Whether the log holds the create event of `id`, as far as it was learned."""
+        return id in self._recorded
+
+    def void(self, id: str) -> None:
+        """Nobody waits any more for this call, and it was not recorded: it need not be."""
+        call = self.fresh.pop(id, None)
+        if call is not None:
+            self._void[id] = call
+
+    def patched(self, change_id: str) -> PatchCall | bool:
+        """Answer ``patched(change_id)`` at this point of the calls.
+
+        True when the log recorded it at or before this point; else False when the log has any call
+        issued after this point (it was recorded by code without the patch); else a call to record,
+        which means true.
+        """
+        before = self._patches.get(change_id)
+        if before is not None and (before == "" or before in self._ids):
+            return True
+        if any(event.id not in self._ids for event in self._creates):
+            return False
+        self._patch_number += 1
+        self._guesses += 1
+        call = PatchCall(f"p{self._patch_number}", change_id)
+        self.fresh[call.id] = call
+        return call
+
+    def is_ahead(self, slot: int) -> bool:
+        """Whether the log holds, up to `slot`, a call this body has not issued yet."""
+        creates = self._creates
+        return bool(creates) and any(
+            event.id not in self._ids for event in creates if event.slot <= slot
+        )
+
+    # --- the check ------------------------------------------------------------------------------
+
+    def match(self, upto: int | None) -> Mismatch | None:
+        """Match the create events up to slot `upto` (None: all known), to be called when the body
+        is quiet and `upto` is the slot of the next decisive event."""
+        creates = self._creates
+        while creates and (upto is None or creates[0].slot <= upto):
+            mismatch = self._match_one(creates[0])
+            if mismatch is not None:
+                return mismatch
+            creates.popleft()
+        return None
+
+    def _match_one(self, event: Event) -> Mismatch | None:
+        call = self._void.get(event.id)
+        if call is None:
+            call = self._next_issued()
+            if call is None or call.id != event.id:
+                return self._mismatch(event, call)
+            self._next += 1
+        problem = self._compare(event, call)
+        if problem is None:
+            self._void.pop(event.id, None)
+            self.fresh.pop(event.id, None)
+        return problem
+
+    def _next_issued(self) -> Call | None:
+        """The first call not matched that has to be recorded."""
+        while self._next < len(self._issued):
+            call = self._issued[self._next]
+            if call.id in self.fresh:
+                return call
+            self._next += 1  # void, or matched out of order
+        return None
+
+    def _compare(self, event: Event, call: Call) -> Mismatch | None:
+        if not isinstance(call, _CREATES[event.type]):
+            return self._mismatch(event, call)
+        if isinstance(call, StepCall | ChildCall):
+            record = unpack(StepCreated, event.data)
+            if record.label != call.label:
+                return self._mismatch(event, call)
+            if record.input != call.input:
+                self.drifts.append(Drift(event.slot, call.id, call.name))
+        return None
+
+    def _mismatch(self, event: Event, call: Call | None) -> Mismatch:
+        called = "nothing more" if call is None else f"{call.label} ({call.id})"
+        return Mismatch(event.slot, describe(event), called, self._guesses > 0)
+
+
+def describe(event: Event) -> str:
+    """A create event for people: ``step charge (s3)``."""
+    if event.type is EventType.STEP_CREATED:
+        return f"{unpack(StepCreated, event.data).label} ({event.id})"
+    return f"{event.type.value.rpartition('_')[0].replace('_', ' ')} ({event.id})"

@@ -1,0 +1,129 @@
+"""Interrupts code that holds a thread too long.
+
+A body runs on the worker's own thread, so one that never comes to rest stops everything. One
+daemon thread per process looks at the *watches* that are armed; when one is over its limit, it
+raises `BodyInterrupted` in the watched thread (and again every second, should user code swallow
+it). It cannot interrupt a blocking call into C; the worker's stall check ends such a process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import traceback
+from types import TracebackType
+
+_TICK = 0.1  # seconds between two looks; the limit is counted in looks, so no clock is read
+_AGAIN = 10  # looks between two interruptions of the same watch
+_IDLE = 50  # looks without a watch after which the thread goes to sleep
+
+
+class BodyInterrupted(BaseException):
+    """Raised into code that did not come to rest in time."""
+
+
+class Watch:
+    """Watches the thread that entered it: ``with Watch(10.0) as watch: ...``.
+
+    `BodyInterrupted` may surface anywhere inside the block and is swallowed at its end; `fired`
+    says afterwards that it was raised, `frames` where the code was.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.fired = False
+        self.frames: tuple[str, ...] = ()
+        self._looks = max(1, round(seconds / _TICK))
+        self._seen = 0
+        self._thread = 0
+        self._armed = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Watch:
+        self._thread = threading.get_ident()
+        self._armed = True
+        _watchdog().add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        try:
+            self._disarm()
+        except BodyInterrupted:
+            # It arrived between the end of the block and the lock.
+            self._disarm()
+        return isinstance(error, BodyInterrupted)
+
+    def _disarm(self) -> None:
+        with self._lock:
+            self._armed = False
+            if self.fired:
+                # Not delivered yet: it must not hit whatever runs next on this thread.
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
+        _watchdog().remove(self)
+
+    def look(self) -> None:
+        """Called by the watchdog's thread, every tick."""
+        self._seen += 1
+        late = self._seen - self._looks
+        if late >= 0 and late % _AGAIN == 0:
+            self._fire()
+
+    def _fire(self) -> None:
+        with self._lock:
+            if not self._armed:
+                return
+            frame = sys._current_frames().get(self._thread)
+            if not self.fired and frame is not None:
+                stack = traceback.extract_stack(frame)
+                self.frames = tuple(f"{f.name} ({f.filename}:{f.lineno})" for f in stack[-8:])
+            self.fired = True
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread), ctypes.py_object(BodyInterrupted)
+            )
+
+
+class _Watchdog:
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._watches: dict[int, Watch] = {}
+        self._awake = threading.Event()
+        threading.Thread(target=self._run, name="body-watchdog", daemon=True).start()
+
+    def add(self, watch: Watch) -> None:
+        self._watches[id(watch)] = watch
+        if not self._awake.is_set():
+            self._awake.set()
+
+    def remove(self, watch: Watch) -> None:
+        self._watches.pop(id(watch), None)
+
+    def _run(self) -> None:
+        tick = threading.Event()  # never set: its wait is the pause between two looks
+        while True:
+            self._awake.wait()
+            idle = 0
+            while idle < _IDLE:
+                tick.wait(_TICK)
+                watches = list(self._watches.values())
+                idle = 0 if watches else idle + 1
+                for watch in watches:
+                    watch.look()
+            self._awake.clear()
+            if self._watches:  # added between the last look and clear()
+                self._awake.set()
+
+
+_current: _Watchdog | None = None
+_starting = threading.Lock()
+
+
+def _watchdog() -> _Watchdog:
+    global _current
+    if _current is None or _current.pid != os.getpid():  # a forked child has no threads
+        with _starting:
+            if _current is None or _current.pid != os.getpid():
+                _current = _Watchdog()
+    return _current

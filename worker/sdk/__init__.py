@@ -1,0 +1,1 @@
+"""What users write and meet: the registry, calls, client, streams, errors and values."""

@@ -1,0 +1,84 @@
+"""Run ids, partitions, event ids, correlation ids, marks.
+
+A run id is a valid ULID behind ``wrun_`` whose last two characters name the partition (0-1023), so
+whoever holds an id knows where the run lives. Correlation ids are stored short (``s12``) and written
+long (``step_00000000000000000000000012``) only at the edge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+
+PARTITIONS = 1024
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32
+_VALUE = {char: number for number, char in enumerate(_ALPHABET)}
+_RUN_ID = re.compile(r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_KINDS = {"s": "step_", "w": "wait_", "h": "hook_", "p": "patch_"}
+_SHORT = {prefix: kind for kind, prefix in _KINDS.items()}
+
+
+def _encode(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, rest = divmod(number, 32)
+        digits.append(_ALPHABET[rest])
+    return "".join(reversed(digits))
+
+
+def new_run_id(partition: int) -> str:
+    """Mint a run id in `partition` (0-1023): 48 bits of Unix milliseconds, 70 random bits."""
+    if not 0 <= partition < PARTITIONS:
+        raise ValueError(f"partition {partition} is not in 0..{PARTITIONS - 1}")
+    moment = _encode(int(time.time() * 1000) & ((1 << 48) - 1), 10)
+    randomness = _encode(int.from_bytes(os.urandom(9)) & ((1 << 70) - 1), 14)
+    return f"wrun_{moment}{randomness}{_encode(partition, 2)}"
+
+
+def is_run_id(text: str) -> bool:
+    return _RUN_ID.fullmatch(text) is not None
+
+
+def partition_of(run_id: str) -> int:
+    """The partition a run lives in. Raises ValueError for anything that is not a run id."""
+    if not is_run_id(run_id):
+        raise ValueError(f"{run_id!r} is not a run id (wrun_ and 26 characters)")
+    return _VALUE[run_id[-2]] * 32 + _VALUE[run_id[-1]]
+
+
+def child_run_id(parent_id: str, step: str) -> str:
+    """The id of the child that `step` ("s12") of `parent_id` starts: the same in every replay, in the
+    parent's partition. Derived, so that a resend or a second orchestrator never mints another."""
+    digest = hashlib.blake2b(f"{parent_id}/{step}".encode(), digest_size=9).digest()
+    randomness = _encode(int.from_bytes(digest) & ((1 << 70) - 1), 14)
+    return f"{parent_id[:15]}{randomness}{parent_id[-2:]}"
+
+
+def new_mark() -> bytes:
+    """Eight random bytes that identify one transition; a resend keeps them."""
+    return os.urandom(8)
+
+
+def event_id(slot: int) -> str:
+    return f"evnt_{slot:026d}"
+
+
+def long_id(short: str) -> str:
+    """``s12`` → ``step_`` and 26 digits."""
+    return f"{_KINDS[short[0]]}{int(short[1:]):026d}"
+
+
+def short_id(long: str) -> str:
+    """The inverse of `long_id`. Raises ValueError when `long` is not a correlation id."""
+    prefix, _, digits = long.rpartition("_")
+    kind = _SHORT.get(prefix + "_")
+    if kind is None or len(digits) != 26 or not digits.isdigit():
+        raise ValueError(f"{long!r} is not a correlation id (step_, wait_ or hook_ and 26 digits)")
+    return f"{kind}{int(digits)}"
+
+
+def idempotency_key(run_id: str, short: str) -> str:
+    """The one builder of idempotency keys: two runs never share one."""
+    return f"{run_id}:{long_id(short)}"

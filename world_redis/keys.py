@@ -1,0 +1,93 @@
+"""Every key: who owns it, its type, its lifetime. Scripts get keys from here and build none.
+
+All keys of a partition, and of every run in it, share the hash tag ``{<namespace>:<partition>}``, so
+one script may touch them all. Prefix: ``<namespace>:<LAYOUT>:``. A server that holds another LAYOUT of
+the namespace is refused at connect.
+
+| key | type | holds | lifetime |
+|---|---|---|---|
+| `namespace` | hash | layout, lease, partitions, one field `worker:<id>` per live worker | for ever |
+| `{t..}:token:<token>` | string | a user-chosen hook token: run, hook, time of the claim | as a hint |
+| `{t..}:start:<key>` | string | an idempotency key of `start`: the whole request | retention |
+| partition `record` | hash | clock, server history, amnesty, lease, queues | for ever |
+| partition `messages` | hash | message id → header; message id + `:p` → payload | until settled |
+| partition `open` | zset | run id → created ms, of runs not finished | until finished |
+| partition `done` | zset | run id → expiry ms, of finished runs | until expired |
+| partition `parked` | hash | run id → reason, since, builds that refused it | until unparked |
+| partition `dead` | stream | dead letters | until dropped |
+| queue `ready:<queue>` | stream | message ids to hand out, oldest first | until taken |
+| queue `delayed:<queue>` | zset | message id → due ms | until due |
+| queue `flight:<queue>` | zset | message id → deadline ms | until settled |
+| queue `bell:<queue>` | list | at most one element: "there is work" | until rung |
+| run `run` | hash | the run record (see entities.py) | retention after its end |
+| run `log` | stream | events, entry id `<slot>-0` | retention after its end |
+| run `entities` | hash | short id → open step, wait or hook | retention after its end |
+| run `out` | hash | message key → id of the message that waits for it | until the run's end |
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LAYOUT = "1"
+PARTITION_KEYS = ("record", "messages", "open", "done", "parked", "dead")
+QUEUE_KEYS = ("ready", "delayed", "flight", "bell")
+RUN_KEYS = ("run", "log", "entities", "out")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Key builders of one namespace."""
+
+    namespace: str
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.namespace}:{LAYOUT}:"
+
+    def namespace_record(self) -> str:
+        return f"{self._prefix}namespace"
+
+    def token(self, token: str) -> str:
+        return f"{self._prefix}{{{self.namespace}:t{_spread(token)}}}:token:{token}"
+
+    def start(self, key: str) -> str:
+        return f"{self._prefix}{{{self.namespace}:t{_spread(key)}}}:start:{key}"
+
+    def partition(self, partition: int) -> list[str]:
+        """In the order of PARTITION_KEYS."""
+        tag = self._tag(partition)
+        return [f"{tag}:{name}" for name in PARTITION_KEYS]
+
+    def queue(self, partition: int, queue: str) -> list[str]:
+        """In the order of QUEUE_KEYS."""
+        tag = self._tag(partition)
+        return [f"{tag}:{name}:{queue}" for name in QUEUE_KEYS]
+
+    def bell(self, partition: int, queue: str) -> str:
+        return f"{self._tag(partition)}:bell:{queue}"
+
+    def run(self, partition: int, run_id: str) -> list[str]:
+        """In the order of RUN_KEYS."""
+        tag = self._tag(partition)
+        return [f"{tag}:{run_id}:{name}" for name in RUN_KEYS]
+
+    def script_keys(self, partition: int, queues: Iterable[str], runs: Iterable[str]) -> list[str]:
+        """KEYS of every partition script: the partition's, four for each queue, four for each run."""
+        keys = self.partition(partition)
+        for queue in queues:
+            keys += self.queue(partition, queue)
+        for run_id in runs:
+            keys += self.run(partition, run_id)
+        return keys
+
+    def _tag(self, partition: int) -> str:
+        return f"{self._prefix}{{{self.namespace}:{partition}}}"
+
+
+def _spread(text: str) -> int:
+    """Registry keys live in a fixed space of 1024 tags, never in "partitions in use": a deployment
+    that grows must not move them."""
+    return zlib.crc32(text.encode()) % 1024

@@ -1,0 +1,111 @@
+"""One connection that many callers share: commands go out as they come, replies return in order.
+
+Twenty tasks that each wait for their own script call cost one write and one read this way. redis-py opens
+the connection (TLS, AUTH, HELLO, sockets); its own retries are off, because it resends silently and only
+the caller knows which call is safe to resend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection, Connection, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError, RedisError, ResponseError
+
+
+def make_connection(url: str, *, connect_timeout: float = 5.0) -> AbstractConnection:
+    """A redis-py connection for `url`, unconnected, with its own retries off."""
+    options: dict[str, Any] = dict(parse_url(url))
+    kind: Callable[..., AbstractConnection] = options.pop("connection_class", Connection)
+    options.setdefault("socket_connect_timeout", connect_timeout)
+    options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0), "health_check_interval": 0}
+    return kind(**options)
+
+
+class Link:
+    """A live connection. Broken once, it stays broken: make another."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self._connection = connection
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._reader: asyncio.Task[None] | None = None
+        self._broken: Exception | None = None
+        self.server = ""  # run_id of the server at the other end
+        self.info: dict[str, str] = {}
+
+    @classmethod
+    async def open(cls, url: str) -> Link:
+        """Connect and learn whom we speak to. Raises redis' ConnectionError, AuthenticationError, …"""
+        connection = make_connection(url)
+        await connection.connect()  # type: ignore[no-untyped-call]
+        link = cls(connection)
+        link._reader = asyncio.create_task(link._read(), name="redis-link")
+        link.info = _parse_info(await link.call("INFO", "server"))
+        link.server = link.info["run_id"]
+        return link
+
+    @property
+    def broken(self) -> bool:
+        return self._broken is not None
+
+    async def call(self, *args: bytes | str | int) -> Any:
+        """One command. Raises the server's ResponseError, or ConnectionError when the link breaks: then the
+        command may or may not have run."""
+        if self._broken is not None:
+            raise ConnectionError(str(self._broken))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        packed = self._connection.pack_command(*args)
+        self._waiting.append(future)
+        try:
+            await self._connection.send_packed_command(packed, check_health=False)
+        except (RedisError, OSError) as error:
+            self._break(error)
+        return await future
+
+    async def close(self) -> None:
+        self._break(ConnectionError("closed"))
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        await self._connection.disconnect(nowait=True)
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                try:
+                    reply = await self._connection.read_response(
+                        disable_decoding=True, timeout=math.inf, disconnect_on_error=False
+                    )
+                except ResponseError as error:
+                    reply = error
+                self._answer(reply)
+        except (RedisError, OSError, EOFError) as error:
+            self._break(error)
+
+    def _answer(self, reply: Any) -> None:
+        future = self._waiting.popleft()
+        if future.done():  # its caller was cancelled; the command ran all the same
+            return
+        if isinstance(reply, Exception):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+    def _break(self, error: Exception) -> None:
+        if self._broken is None:
+            self._broken = error
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(ConnectionError(f"connection lost: {error}"))
+
+
+def _parse_info(raw: bytes) -> dict[str, str]:
+    pairs = (line.split(":", 1) for line in raw.decode().splitlines() if ":" in line)
+    return {name: value.strip() for name, value in pairs}

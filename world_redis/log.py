@@ -1,0 +1,235 @@
+"""A run's log: one transition in, the unseen events out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .events import RULE, RULE_BY_CODE, Answer, Event, Position
+from .ids import partition_of
+from .messages import Held
+from .scripts import Caller, script_call
+from .transition import (
+    ChildStart,
+    Decision,
+    Epoch,
+    Fact,
+    OpenHook,
+    OpenStep,
+    OpenWait,
+    Reply,
+    Send,
+    Table,
+    Transition,
+)
+
+MAX_EVENTS = 25_000
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_events: int = MAX_EVENTS  # a log's ceiling
+    retention_ms: int = 7 * DAY_MS  # how long a finished run stays readable
+
+
+class Snapshot(NamedTuple):
+    """What `read` found."""
+
+    now: int
+    head: int
+    position: Position
+    status: str
+    cancel_requested: bool
+    events: list[Event]
+    more: bool
+    table: Table | None
+    record: dict[str, bytes]
+
+
+class Log:
+    """Reads and writes of one consumer. `consumer` is the worker's id, part of every fence."""
+
+    def __init__(self, caller: Caller, consumer: str, limits: Limits | None = None) -> None:
+        self._call = caller
+        self._consumer = consumer
+        self._limits = limits or Limits()
+
+    async def append(
+        self,
+        transition: Transition,
+        *,
+        queue: str,
+        parent: str = "",
+        parent_data: bytes = b"",
+    ) -> Reply:
+        """Commit a transition. `queue` is the run's own; `parent` (run id) is told when the run ends, with
+        `parent_data` as its step's event data. The same Transition may be sent again: it changes nothing."""
+        runs = [transition.run_id, *(child.run_id for child in transition.children)]
+        if parent:
+            runs.append(parent)
+        queues = dict.fromkeys([queue, *(send.queue for send in transition.sends)])
+        queues |= dict.fromkeys(child.queue for child in transition.children)
+        queues |= dict.fromkeys(fact.send.queue for fact in transition.facts if fact.send)
+        call = script_call(
+            "append",
+            partition_of(transition.run_id),
+            self._arguments(transition, bool(parent), parent_data),
+            queues=list(queues),
+            runs=runs,
+            mark=transition.mark,
+        )
+        return _reply(await self._call(call), transition)
+
+    async def read(
+        self, run_id: str, *, seen: int = 0, table: bool = False, record: bool = True
+    ) -> Snapshot | None:
+        """A page of the log after `seen`, with the open entities and the record if asked. None: no such
+        run."""
+        call = script_call(
+            "run_read", partition_of(run_id), [run_id, seen, int(table), int(record)], runs=[run_id]
+        )
+        reply = await self._call(call)
+        if reply[0] != b"ok":
+            return None
+        fields = reply[9]
+        pairs = zip(fields[::2], fields[1::2], strict=True)
+        return Snapshot(
+            now=reply[1],
+            head=reply[2],
+            position=Position(*reply[3]),
+            status=reply[4].decode(),
+            cancel_requested=reply[5] == 1,
+            events=[event_of(entry) for entry in reply[6]],
+            more=reply[7] == 1,
+            table=table_of(reply[8]),
+            record={name.decode(): value for name, value in pairs},
+        )
+
+    def _arguments(self, t: Transition, has_parent: bool, parent_data: bytes) -> list[Any]:
+        carrier = [*t.delivery, self._consumer] if t.delivery else ["", 0, self._consumer]
+        return [
+            t.run_id,
+            carrier,
+            t.seq,
+            t.seen,
+            list(t.position) if t.position is not None else [],
+            int(t.advanced),
+            [_fact(fact) for fact in t.facts],
+            [_decision(decision) for decision in t.decisions],
+            [_child(child) for child in t.children],
+            [_send(send) for send in t.sends],
+            list(t.withdraws),
+            [list(held) for held in t.settles],
+            int(t.table),
+            int(has_parent),
+            self._limits.max_events,
+            self._limits.retention_ms,
+            parent_data,
+        ]
+
+
+def _fact(fact: Fact) -> list[Any]:
+    slot, mark = fact.epoch or (0, b"")
+    send = _send(fact.send) if fact.send else []
+    code = RULE[fact.type].code
+    return [code, fact.id, fact.data, fact.at, slot, mark, send, fact.due_in, fact.cause]
+
+
+def _decision(d: Decision) -> list[Any]:
+    code = RULE[d.type].code
+    return [code, d.id, d.data, d.mode, d.due_in, d.due_at, d.token, int(d.detach)]
+
+
+def _child(child: ChildStart) -> list[Any]:
+    fields = [part for pair in child.fields.items() for part in pair]
+    return [child.run_id, child.step, fields, child.data, child.queue, child.payload]
+
+
+def _send(send: Send) -> list[Any]:
+    return [send.kind.value, send.key, send.queue, send.payload, send.due_in, send.due_at]
+
+
+def _reply(reply: Sequence[Any], transition: Transition) -> Reply:
+    word = Answer(reply[0].decode())
+    if word is Answer.NOT_FOUND:
+        return Reply.nothing(word)
+    ids, slots = reply[4][::2], reply[4][1::2]
+    return Reply(
+        answer=word,
+        unsettled=reply[1] == 1,
+        facts=[Answer(item.decode()) for item in reply[2]],
+        decisions=[Answer(item.decode()) for item in reply[3]],
+        epochs={step.decode(): Epoch(slot, transition.mark) for step, slot in zip(ids, slots, strict=True)},
+        now=reply[5],
+        head=reply[6],
+        position=Position(*reply[7]),
+        status=reply[8].decode(),
+        cancel_requested=reply[9] == 1,
+        events=[event_of(entry) for entry in reply[10]],
+        more=reply[11] == 1,
+        table=table_of(reply[12]),
+        rescue_armed=reply[13],
+        parked=reply[14].decode(),
+    )
+
+
+def event_of(entry: Sequence[Any]) -> Event:
+    """A raw stream entry ``[b"<slot>-0", [b"t", code, b"i", id, b"a", at, b"m", mark, b"d", data, b"x", extra]]``."""
+    slot, fields = entry
+    return Event(
+        slot=int(slot[:-2]),
+        type=RULE_BY_CODE[fields[1].decode()].type,
+        id=fields[3].decode(),
+        at=int(fields[5]),
+        mark=fields[7],
+        data=fields[9],
+        extra=fields[11].decode(),
+    )
+
+
+def table_of(raw: Any) -> Table | None:
+    if raw == 0:
+        return None
+    steps, waits, hooks, rescue, timer = raw
+    return Table(
+        steps=tuple(_open_step(row) for row in steps),
+        waits=tuple(OpenWait(row[0].decode(), int(row[1])) for row in waits),
+        hooks=tuple(OpenHook(row[0].decode(), row[1].decode()) for row in hooks),
+        rescue_armed=rescue == 1,
+        timer_due=int(timer),
+    )
+
+
+def _open_step(row: Sequence[Any]) -> OpenStep:
+    (
+        id,
+        state,
+        mode,
+        owner,
+        number,
+        live,
+        left,
+        due,
+        message,
+        slot,
+        mark,
+        starts,
+        errors,
+        crashes,
+    ) = row
+    return OpenStep(
+        id=id.decode(),
+        state=state.decode(),
+        mode=mode.decode(),
+        owner=Held(owner.decode(), number) if owner else None,
+        owner_live=live == 1,
+        lease_left=int(left),
+        due=int(due),
+        has_message=message == 1,
+        epoch=Epoch(slot, mark) if slot else None,
+        starts=starts,
+        errors=errors,
+        crashes=crashes,
+    )

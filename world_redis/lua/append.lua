@@ -1,0 +1,320 @@
+-- One transition of a run: facts, decisions, sends, withdrawals and settles in one call.
+--
+-- runs     1: the run; then each child to create, in order; last its parent, when A[14] is 1
+-- ARGV[3]  [1 run id, 2 carrier [message id or '', number, holder], 3 seq, 4 seen, 5 position or [],
+--           6 advanced, 7 facts, 8 decisions, 9 children, 10 sends, 11 withdraws, 12 settles, 13 table 0/1,
+--           14 has parent, 15 max events, 16 retention ms, 17 parent's event data]
+--   fact      [code, id, data, at, epoch slot, epoch mark, send or [], due_in, cause]
+--   decision  [code, id, data, mode, due_in, due_at, token, detach]
+--   child     [run id, step, field list, data, queue, payload]
+--   send      [kind, key, queue, payload, due_in, due_at]
+--   settle    [message id, number]
+--
+-- Order: the carrier's fence → facts (each by its own entity and epoch) → decisions, all or none →
+-- settles and withdrawals → sends. Nothing that can fail comes after the first write.
+--
+-- Answers  ok          all of it is written (`unsettled`: all but the settles)
+--          stale       the position differs and the decisions bet on it, or the run's end was decided
+--                      without having seen all
+--          conflict    a decision was refused; `decisions` says which and why
+--          superseded, lost, gone   the carrier is not the holder; `gone` answers a resend that settled
+--          expired     the run is finished      invalid   the log is full
+--          not_found   no such run
+-- Whatever the answer, facts are judged and written, and the events after `seen` come along.
+--
+-- Prevents: a step recorded but its successor not queued; a result lost because the world moved on; a run
+-- message settled while a decisive event exists that its body has not seen.
+
+local refused = tick()
+if refused ~= 'ok' then return pack({ refused }) end
+
+local FACTS, DECISIONS, CHILDREN, SENDS, WITHDRAWS, SETTLES = A[7], A[8], A[9], A[10], A[11], A[12]
+local run = run_load(1, A[1])
+if run.status == 'absent' then return pack({ 'not_found' }) end
+
+local TERMINAL = { ro = 'completed', rf = 'failed', rx = 'cancelled' }
+local fact_answers, decision_answers, epochs = {}, {}, {}
+
+local function reply(word, unsettled)
+  local events, more = events_after(run, A[4])
+  return pack({
+    word, unsettled and 1 or 0, fact_answers, decision_answers, epochs, now, run.slot,
+    { run.count, run.pslot, run.pmark }, run.status, run.cancel == '1' and 1 or 0, events, more and 1 or 0,
+    A[13] == 1 and table_of(run) or 0, run.armed, run.parked,
+  })
+end
+
+-- The carrier: is its delivery the holder, and is this the next transition under it?
+local held, carrier = 'none', nil
+if A[2][1] ~= '' then
+  held, carrier = message_held(A[2][1], A[2][2], A[2][3])
+  if held == 'ok' and A[3] == carrier.seq then
+    local recorded = unpack_value(carrier.answer)
+    if recorded[1] == MARK then
+      fact_answers, decision_answers, epochs = recorded[4], recorded[5], recorded[6]
+      return reply(recorded[2], recorded[3] == 1)
+    end
+    held = 'lost'
+  elseif held == 'ok' and A[3] ~= carrier.seq + 1 then
+    held = 'lost'
+  end
+end
+local asks = #DECISIONS + #SENDS + #WITHDRAWS + #SETTLES > 0
+local equal = #A[5] == 0 or position_equals(run, A[5])
+
+-- Facts -----------------------------------------------------------------------------------------------
+
+local function fact_judge(fact)
+  local rule, id = RULES[fact[1]], fact[2]
+  local entity = entity_load(run, id)
+  if run.finished and rule.finished ~= '' then return rule.finished end
+  local answer = rule.answers[entity_state(run, id, entity)]
+  if answer ~= 'ok' then return answer end
+  if rule.guard == 'epoch' and not (entity[STEP.slot] == fact[5] and entity[STEP.mark] == fact[6]) then
+    return 'superseded'
+  end
+  if rule.guard == 'due' and entity[2] > now then return 'too_early' end
+  return 'ok', entity
+end
+
+local function send_due(due_in, due_at)
+  return due_at > 0 and due_at or now + due_in
+end
+
+local function step_retry(fact, step)
+  local cause, due = fact[9], now + fact[8]
+  local retrying = {
+    'retrying', '', '', 0, 0, '', due, step[STEP.starts], step[STEP.errors] + (cause == 'error' and 1 or 0),
+    step[STEP.crashes] + (cause == 'crash' and 1 or 0), step[STEP.first], step[STEP.detach],
+  }
+  entity_put(run, fact[2], retrying)
+  log_append(run, fact[1], fact[2], fact[4], fact[3], int(due))
+  return due
+end
+
+-- Returns the retry's message to send once settles are done: its key may still be this delivery's own.
+local function fact_write(fact, entity)
+  local rule, id = RULES[fact[1]], fact[2]
+  if rule.subject == 'step' then
+    step_release(run, entity)
+    if fact[1] == 'sr' then
+      local due = step_retry(fact, entity)
+      local send = fact[7]
+      return #send > 0 and { send[1], send[2], send[3], send[4], 0, due } or nil
+    end
+  end
+  entity_put(run, id, false)
+  local at = rule.subject == 'wait' and max(fact[4], entity[2]) or fact[4]
+  log_append(run, fact[1], id, at, fact[3], '')
+end
+
+local accepted, retries = true, {}
+for i, fact in ipairs(FACTS) do
+  local answer, entity = fact_judge(fact)
+  fact_answers[i] = answer
+  if answer == 'ok' then
+    retries[#retries + 1] = fact_write(fact, entity)
+  elseif answer ~= 'exists' or A[6] == 1 then
+    accepted = false
+  end
+end
+local facts_decided = run.decided or false
+
+-- Decisions: judged on a copy, so that nothing of a refused batch remains ------------------------------
+
+local plan = {} -- id → state after the decisions judged so far
+local child_of = {}
+for i, child in ipairs(CHILDREN) do child_of[child[2]] = { child = child, index = i } end
+
+local function decision_judge(decision)
+  local code, id = decision[1], decision[2]
+  local rule = RULES[code]
+  if run.finished and rule.finished ~= '' then return rule.finished end
+  if rule.subject == 'run' then
+    if code == 'rs' and plan[''] then return 'exists' end
+    return rule.answers[run.status]
+  end
+  if rule.subject == 'attr' then return 'ok' end
+  local entity = entity_load(run, id)
+  local answer = rule.answers[plan[id] or entity_state(run, id, entity)]
+  if answer == 'ok' and rule.guard == 'claim' and entity and not plan[id] then
+    answer = step_claim(run, entity, A[2][1], A[2][2])
+  end
+  if answer == 'ok' and rule.target ~= '' then plan[id] = rule.target end
+  return answer
+end
+
+-- 'exists' is a skip for whatever may repeat; a start that somebody else made is a refusal.
+local function decisions_judge()
+  local word, terminal = 'ok', nil
+  for i, decision in ipairs(DECISIONS) do
+    local answer = decision_judge(decision)
+    decision_answers[i] = answer
+    if answer == 'expired' then
+      word = 'expired'
+    elseif answer ~= 'ok' and (answer ~= 'exists' or decision[1] == 'ss' or TERMINAL[decision[1]]) and word == 'ok' then
+      word = 'conflict'
+    end
+    if TERMINAL[decision[1]] then terminal = decision end
+  end
+  return word, terminal
+end
+
+local function decision_write(decision)
+  local code, id, data = decision[1], decision[2], decision[3]
+  local kind = string.sub(id, 1, 1)
+  if COUNTERS[kind] and RULES[code].answers.absent == 'ok' then run[kind] = max(run[kind], tonumber(string.sub(id, 2))) end
+  if code == 'sc' then
+    local step = { 'created', '', '', 0, 0, '', 0, 0, 0, 0, 0, decision[8] }
+    if decision[4] == 'child' then
+      step[STEP.state], step[STEP.mode], step[STEP.owner] = 'running', 'child', child_of[id].child[1]
+    end
+    entity_put(run, id, step)
+    log_append(run, code, id, 0, data, step[STEP.owner])
+  elseif code == 'ss' then
+    local slot = step_start(run, id, entity_load(run, id), decision[4], A[2][1], A[2][2])
+    epochs[#epochs + 1] = id
+    epochs[#epochs + 1] = slot
+  elseif code == 'wc' then
+    local due = send_due(decision[5], decision[6])
+    entity_put(run, id, { 'open', due })
+    log_append(run, code, id, 0, data, int(due))
+  elseif code == 'hc' then
+    entity_put(run, id, { 'open', decision[7] })
+    log_append(run, code, id, 0, data, decision[7])
+  elseif code == 'hd' then
+    entity_put(run, id, false)
+    log_append(run, code, id, 0, data, '')
+  elseif code == 'rs' then
+    run.status = 'running'
+    call('HSET', run.keys.run, 'started', int(now))
+    log_append(run, code, '', 0, data, '')
+  else
+    log_append(run, code, id, 0, data, '')
+  end
+end
+
+local function child_create(index, child)
+  local born = run_load(1 + index, child[1])
+  if born.status ~= 'absent' then return end
+  call('HSET', born.keys.run, unpack(child[3]))
+  born.status, born.queue = 'pending', child[5]
+  log_append(born, 'rc', '', 0, child[4], '')
+  run_save(born)
+  call('ZADD', K.open, int(now), born.id)
+  message_ensure(born, 'run', 'wake', child[5], child[6], now)
+end
+
+-- Which of the named deliveries does this writer really hold? Joined ones it lost are skipped.
+local function settles_held()
+  local found, of_run = {}, false
+  for _, settle in ipairs(SETTLES) do
+    local word, m = message_held(settle[1], settle[2], A[2][3])
+    if word == 'ok' then
+      found[#found + 1] = m
+      if m.kind == 'run' then of_run = true end
+    end
+  end
+  return found, of_run
+end
+
+local word, unsettled, terminal = 'ok', false, nil
+local settling, settles_run = settles_held()
+if held ~= 'ok' and (asks or held ~= 'none') then
+  word = held == 'none' and 'superseded' or held
+elseif run.finished then
+  word = (#DECISIONS > 0 or not accepted) and 'expired' or 'ok'
+elseif not accepted or (A[6] == 1 and not equal) then
+  word = 'stale'
+elseif #DECISIONS > 0 then
+  word, terminal = decisions_judge()
+  if word == 'ok' and not terminal and run.slot + #DECISIONS > A[15] then word = 'invalid' end
+end
+
+local seen_all = equal and (A[6] == 1 or not facts_decided)
+for _, decision in ipairs(DECISIONS) do
+  if RULES[decision[1]].decisive then seen_all = false end
+end
+if run.finished or run.parked ~= '' then seen_all = true end
+if word == 'ok' and terminal and not seen_all then word = 'stale' end
+if word == 'ok' and settles_run and not seen_all then unsettled = true end
+
+local kept = carrier -- the carrier, unless it is settled here
+local function deliveries_settle()
+  for _, m in ipairs(settling) do
+    if m.kind ~= 'run' or not unsettled then
+      message_settle(run, m)
+      if carrier and m.id == carrier.id then kept = nil end
+    end
+  end
+  if settles_run and not unsettled and not run.finished then
+    call('HSET', run.keys.run, 'settled', run.count .. ':' .. run.pslot .. ':' .. run.pmark)
+  end
+end
+
+local function withdraws_write()
+  for _, key in ipairs(WITHDRAWS) do
+    local step = string.sub(key, 1, 1) == 's' and tonumber(string.sub(key, 2)) and entity_load(run, key)
+    if step and (step[STEP.state] == 'created' or step[STEP.state] == 'retrying') then
+      step[STEP.state] = 'withdrawn'
+      entity_put(run, key, step)
+      message_withdraw(run, key)
+    elseif string.sub(key, 1, 1) == 'w' and entity_load(run, key) then
+      entity_put(run, key, false)
+    elseif key == 'timer' then
+      message_withdraw(run, key)
+    end
+  end
+end
+
+if run.finished and held == 'ok' then
+  deliveries_settle() -- whatever arrives for a finished run is settled with its answer
+elseif word == 'ok' then
+  deliveries_settle()
+  withdraws_write()
+  for i, decision in ipairs(DECISIONS) do
+    if decision_answers[i] == 'ok' and not TERMINAL[decision[1]] then decision_write(decision) end
+  end
+  for i, child in ipairs(CHILDREN) do child_create(i, child) end
+end
+
+-- Rescue counts first: a message withdrawn at the run's end must carry them no longer.
+if not run.finished then rescue_save(run) end
+entities_save(run)
+if word == 'ok' and terminal then
+  log_append(run, terminal[1], '', 0, terminal[3], '')
+  local parent = A[14] == 1 and run_load(1 + #CHILDREN + 1, run.parent) or nil
+  run_finish(run, TERMINAL[terminal[1]], A[16])
+  parent_notify(run, parent, terminal[1] == 'ro' and 'so' or 'sf', A[17])
+else
+  run_save(run)
+end
+
+local function send_ensure(send, due)
+  local step = send[1] == 'step' and entity_load(run, send[2])
+  if send[1] == 'step' and not (step and step[STEP.state] ~= 'withdrawn') then return end
+  if send[1] ~= 'step' and run.parked ~= '' then return end -- a parked run sends no wakes
+  message_ensure(run, send[1], send[2], send[3], send[4], due)
+end
+
+if not run.finished then
+  for _, send in ipairs(retries) do send_ensure(send, send[6]) end
+  if word == 'ok' then
+    for _, send in ipairs(SENDS) do send_ensure(send, send_due(send[5], send[6])) end
+    if carrier and carrier.kind == 'run' and run.refused_since ~= '' and not unsettled then
+      call('HDEL', run.keys.run, 'refused_since', 'refused_by')
+    end
+  end
+  -- The wake rule: whoever appends a decisive event ensures the run's wake, unless it holds a run message
+  -- of this run and leaves it unsettled.
+  local awake = held == 'ok' and kept and kept.kind == 'run' and kept.run == run.id
+  if run.decided and not awake then wake(run) end
+end
+
+if kept and held == 'ok' then
+  kept = message_load(kept.id)
+  kept.seq = A[3]
+  kept.answer = pack({ MARK, word, unsettled and 1 or 0, fact_answers, decision_answers, epochs })
+  message_save(kept)
+end
+return reply(word, unsettled)

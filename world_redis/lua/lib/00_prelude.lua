@@ -1,0 +1,74 @@
+-- What every script starts with: arguments, keys, the partition's record, its clock.
+--
+-- KEYS     record messages open done parked dead, then four for each queue (ready delayed flight bell),
+--          then four for each run (run log entities out). All share one hash tag.
+-- ARGV[1]  MessagePack [server run id, mark (8 bytes), id prefix, inline ownership 0/1, queue backstop 0/1]
+-- ARGV[2]  MessagePack list of queue names, in the order of their keys
+-- ARGV[3]  MessagePack list of the verb's own arguments
+-- Answers common to all: {'lost'}        this connection is to a server the partition has left behind
+--                        {'closed'}      the partition was never opened here
+--                        {'keys', list}  the partition knows queues whose keys are missing: call again
+-- Integers are milliseconds unless a name says otherwise. Payloads are opaque.
+
+local call, pack, unpack_value = redis.call, cmsgpack.pack, cmsgpack.unpack
+local floor, max, min, format = math.floor, math.max, math.min, string.format
+local CTX = unpack_value(ARGV[1])
+local SERVER, MARK, PREFIX, INLINE_OWNERSHIP, QUEUE_BACKSTOP = CTX[1], CTX[2], CTX[3], CTX[4] == 1, CTX[5] == 1
+local QUEUES = unpack_value(ARGV[2])
+local A = unpack_value(ARGV[3])
+
+local K = { record = KEYS[1], messages = KEYS[2], open = KEYS[3], done = KEYS[4], parked = KEYS[5], dead = KEYS[6] }
+local Q = {}
+for i, name in ipairs(QUEUES) do
+  local base = 6 + (i - 1) * 4
+  Q[name] = { ready = KEYS[base + 1], delayed = KEYS[base + 2], flight = KEYS[base + 3], bell = KEYS[base + 4] }
+end
+
+local function int(value)
+  return format('%d', value)
+end
+
+local function num(value)
+  return tonumber(value) or 0
+end
+
+local now, amnesty, LEASE, clock
+do
+  local record = call('HMGET', K.record, 'server', 'lease', 'queues', 'amnesty', 'last', 'offset', 'pin')
+  if not record[1] then return pack({ 'closed' }) end
+  LEASE = num(record[2])
+  if record[3] ~= ARGV[2] then
+    for _, name in ipairs(unpack_value(record[3])) do
+      if not Q[name] then return pack({ 'keys', unpack_value(record[3]) }) end
+    end
+  end
+  local time = call('TIME')
+  local offset, last = num(record[6]), num(record[5])
+  now = record[7] and tonumber(record[7]) or (num(time[1]) * 1000 + floor(num(time[2]) / 1000))
+  now = now + offset
+  if now < last then -- the server's clock went back (a fail-over): this partition's does not
+    offset, now = offset + last - now, last
+  end
+  amnesty = num(record[4])
+  clock = { server = record[1], queues = record[3], last = last, offset = offset }
+end
+
+-- Writing scripts call this first. It keeps the clock, learns new queues, and starts the amnesty when a
+-- new server speaks: the time the old one was away must not count against any lease.
+-- Returns 'lost' for a server of the past.
+local function tick()
+  if SERVER ~= clock.server then
+    local history = call('HGET', K.record, 'servers') or ''
+    if string.find(history, SERVER, 1, true) then return 'lost' end
+    amnesty = now + LEASE
+    history = string.sub(clock.server .. ' ' .. history, 1, 700)
+    call('HSET', K.record, 'server', SERVER, 'servers', history, 'amnesty', int(amnesty))
+  end
+  if clock.queues ~= ARGV[2] and #QUEUES > #unpack_value(clock.queues) then
+    call('HSET', K.record, 'queues', ARGV[2])
+  end
+  if now ~= clock.last then
+    call('HSET', K.record, 'last', int(now), 'offset', int(clock.offset))
+  end
+  return 'ok'
+end

@@ -1,0 +1,119 @@
+-- Messages: a header and a payload in `messages`, and one place of waiting: ready, delayed or in flight.
+-- state: 'r' ready, 'd' delayed, 'f' in flight.
+
+local minted = 0
+
+local function message_load(id)
+  local raw = id and call('HGET', K.messages, id)
+  if not raw then return nil end
+  local h = unpack_value(raw)
+  return {
+    id = id, kind = h[1], run = h[2], key = h[3], queue = h[4], state = h[5], entry = h[6], number = h[7],
+    attempt = h[8], holder = h[9], seq = h[10], answer = h[11], published = h[12], cancel = h[13], owners = h[14],
+  }
+end
+
+local function message_save(m)
+  call('HSET', K.messages, m.id, pack({
+    m.kind, m.run, m.key, m.queue, m.state, m.entry, m.number,
+    m.attempt, m.holder, m.seq, m.answer, m.published, m.cancel, m.owners,
+  }))
+end
+
+-- One ring wakes one idle worker, which rings on if work it serves is left.
+local function ring(queue)
+  if call('LLEN', Q[queue].bell) == 0 then call('LPUSH', Q[queue].bell, '1') end
+end
+
+-- Put a message where it waits. An idle worker sleeps until the earliest due time it knows, at most a
+-- second: it is told only of what is due sooner.
+local function message_place(m, due)
+  local keys = Q[m.queue]
+  if due > now then
+    m.state, m.entry = 'd', ''
+    if m.kind ~= 'rescue' and due - now < 1000 then
+      local first = call('ZRANGE', keys.delayed, 0, 0, 'WITHSCORES')
+      if not first[2] or due < tonumber(first[2]) then ring(m.queue) end
+    end
+    call('ZADD', keys.delayed, int(due), m.id)
+  else
+    m.state = 'r'
+    m.entry = call('XADD', keys.ready, '*', 'm', m.id)
+    ring(m.queue)
+  end
+end
+
+-- Take a waiting message out of its place.
+local function message_displace(m)
+  local keys = Q[m.queue]
+  if m.state == 'r' then
+    call('XDEL', keys.ready, m.entry)
+  elseif m.state == 'd' then
+    call('ZREM', keys.delayed, m.id)
+  else
+    call('ZREM', keys.flight, m.id)
+  end
+end
+
+local function message_publish(kind, run, key, queue, payload, due)
+  minted = minted + 1
+  local m = {
+    id = PREFIX .. '-' .. minted, kind = kind, run = run, key = key, queue = queue, state = '', entry = '',
+    number = 0, attempt = 0, holder = '', seq = 0, answer = '', published = now, cancel = 0, owners = {},
+  }
+  message_place(m, due)
+  message_save(m)
+  if payload ~= '' then call('HSET', K.messages, m.id .. ':p', payload) end
+  return m
+end
+
+local function message_delete(m)
+  message_displace(m)
+  call('HDEL', K.messages, m.id, m.id .. ':p')
+end
+
+-- The one message of a run that waits under `key`. A step's key is taken until its message is settled; a
+-- run message counts as waiting only until it is handed out. Returns the message and whether it is new.
+local function message_ensure(run, kind, key, queue, payload, due)
+  local m = message_load(call('HGET', run.keys.out, key))
+  if m and (m.state ~= 'f' or kind == 'step') then
+    if m.state == 'd' and due < tonumber(call('ZSCORE', Q[m.queue].delayed, m.id)) then
+      message_displace(m)
+      message_place(m, due)
+      message_save(m)
+    end
+    return m, false
+  end
+  m = message_publish(kind, run.id, key, queue, payload, due)
+  call('HSET', run.keys.out, key, m.id)
+  return m, true
+end
+
+local function message_withdraw(run, key)
+  local m = message_load(call('HGET', run.keys.out, key))
+  if m and m.state ~= 'f' then message_delete(m) end
+  call('HDEL', run.keys.out, key)
+end
+
+local function message_settle(run, m)
+  message_delete(m)
+  if run and call('HGET', run.keys.out, m.key) == m.id then call('HDEL', run.keys.out, m.key) end
+end
+
+-- ms until the deadline of whoever holds the message; 0 when nobody does or it has passed. Never above
+-- the lease, whatever the clocks say.
+local function lease_left(m)
+  if not m or m.state ~= 'f' then return 0 end
+  local deadline = max(num(call('ZSCORE', Q[m.queue].flight, m.id)), amnesty)
+  return max(0, min(LEASE, deadline - now))
+end
+
+-- Is (id, number, holder) the delivery that holds the message now?
+local function message_held(id, number, holder)
+  local m = message_load(id)
+  if not m then return 'gone' end
+  if m.number < number then return 'lost', m end
+  if m.number > number or m.state ~= 'f' then return 'superseded', m end
+  if m.holder ~= holder then return 'lost', m end
+  return 'ok', m
+end

@@ -1,0 +1,73 @@
+-- The end of a run: everything it had waiting goes, whoever waits for it is told.
+
+-- A parent whose child ended: its step ends with it, in the same script. `parent` is loaded, or nil.
+local function parent_notify(run, parent, code, data)
+  if not parent or parent.finished or parent.status == 'absent' then return end
+  local id = run.parent_step
+  local step = entity_load(parent, id)
+  if not step or step[STEP.state] ~= 'running' or step[STEP.owner] ~= run.id then return end
+  log_append(parent, code, id, 0, data, '')
+  entity_put(parent, id, false)
+  entities_save(parent)
+  run_save(parent)
+  wake(parent)
+end
+
+-- Children not detached are asked to cancel by a message of their own, since their keys are not here.
+local function children_cancel(run)
+  local all = call('HGETALL', run.keys.entities)
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 1) == 's' then
+      local step = unpack_value(all[i + 1])
+      if step[STEP.state] == 'running' and step[STEP.mode] == 'child' and step[STEP.detach] == 0 then
+        message_publish('cancel', step[STEP.owner], 'cancel', run.queue, '', now)
+      end
+    end
+  end
+end
+
+-- Deliveries at work for the run learn of a cancel or an end when they renew.
+local function deliveries_signal(run)
+  local out = call('HGETALL', run.keys.out)
+  local ids = {}
+  for i = 1, #out, 2 do
+    ids[#ids + 1] = out[i + 1]
+    if out[i] == 'rescue' then
+      local rescue = message_load(out[i + 1])
+      for j = 1, #(rescue and rescue.owners or {}), 2 do ids[#ids + 1] = rescue.owners[j] end
+    end
+  end
+  for _, id in ipairs(ids) do
+    local m = message_load(id)
+    if m and m.state == 'f' and m.cancel == 0 then
+      m.cancel = 1
+      message_save(m)
+    end
+  end
+end
+
+-- Running steps keep their entities: they may still record their end.
+local function run_finish(run, status, retention)
+  children_cancel(run)
+  deliveries_signal(run)
+  local out = call('HGETALL', run.keys.out)
+  for i = 1, #out, 2 do
+    local m = message_load(out[i + 1])
+    if m and m.state ~= 'f' then message_delete(m) end
+  end
+  call('DEL', run.keys.out)
+  local all = call('HGETALL', run.keys.entities)
+  for i = 1, #all, 2 do
+    local value = string.sub(all[i], 1, 1) == 's' and unpack_value(all[i + 1])
+    if not value or value[STEP.state] ~= 'running' or value[STEP.mode] == 'child' then
+      call('HDEL', run.keys.entities, all[i])
+    end
+  end
+  run.status, run.finished, run.parked = status, true, ''
+  run_save(run)
+  call('HSET', run.keys.run, 'ended', int(now), 'parked', '')
+  call('ZREM', K.open, run.id)
+  call('ZADD', K.done, int(now + retention), run.id)
+  call('HDEL', K.parked, run.id)
+  for _, key in pairs(run.keys) do call('PEXPIRE', key, int(retention)) end
+end

@@ -1,0 +1,21 @@
+-- Keep deliveries: move the deadlines of those this worker still holds one lease ahead.
+--
+-- ARGV[3]  [1 consumer, 2 list of [message id, number]]
+-- Answers  ['ok', one word for each: ok · cancel (held; a cancel or the run's end was signalled) ·
+--           superseded · lost · gone, now]
+--
+-- Runs when memory is full too: a full server must not lapse every lease.
+
+local refused = tick()
+if refused ~= 'ok' then return pack({ refused }) end
+
+local words = {}
+for i, item in ipairs(A[2]) do
+  local word, m = message_held(item[1], item[2], A[1])
+  if word == 'ok' then
+    call('ZADD', Q[m.queue].flight, 'XX', int(now + LEASE), m.id)
+    if m.cancel == 1 then word = 'cancel' end
+  end
+  words[i] = word
+end
+return pack({ 'ok', words, now })

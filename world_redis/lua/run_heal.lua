@@ -1,0 +1,13 @@
+-- The sweeper found a run without a way forward: wake it, unless it has moved since.
+--
+-- runs     1: the run
+-- ARGV[3]  [1 run id, 2 head slot when it was found broken]
+-- Answers  [word]: ok (woken) · exists (it has moved, finished or parked)
+
+local refused = tick()
+if refused ~= 'ok' then return pack({ refused }) end
+
+local run = run_load(1, A[1])
+if run.status == 'absent' or run.finished or run.parked ~= '' or run.slot ~= A[2] then return pack({ 'exists' }) end
+wake(run)
+return pack({ 'ok' })

@@ -1,0 +1,24 @@
+-- Create a run and its first message.
+--
+-- ARGV[3]  [1 run id, 2 run record fields (flat list), 3 run_created's data, 4 queue, 5 payload, 6 due at ms
+--           or 0, 7 due in ms]
+-- Answers  ok      created, or created by this same call before (its mark is the mark of slot 1)
+--          exists  the run id is taken by another start
+--
+-- Prevents: a run without a message, a message without a run. A resend is harmless by the mark.
+
+local refused = tick()
+if refused ~= 'ok' then return pack({ refused }) end
+
+local run = run_load(1, A[1])
+if run.status ~= 'absent' then
+  local first = call('XRANGE', run.keys.log, '1-0', '1-0')[1]
+  return pack({ first and first[2][8] == MARK and 'ok' or 'exists', now })
+end
+call('HSET', run.keys.run, unpack(A[2]))
+run.status, run.queue = 'pending', A[4]
+log_append(run, 'rc', '', 0, A[3], '')
+run_save(run)
+call('ZADD', K.open, int(now), run.id)
+message_ensure(run, 'run', 'wake', A[4], A[5], A[6] > 0 and A[6] or now + A[7])
+return pack({ 'ok', now })

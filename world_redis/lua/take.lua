@@ -1,0 +1,125 @@
+-- Hand out messages of one partition to one worker: the whole admission.
+--
+-- ARGV[3]  [1 consumer, 2 run budget, 3 step budget, 4 queues served, in order, 5 worker is empty 0/1]
+-- Answers  ['ok', deliveries, ms until something falls due here, crowded 0/1]
+--   delivery  [message id, number, kind, run id, key, queue, attempt, payload]
+--   crowded   a message on its third attempt or later waits for a worker that holds nothing else: it may be
+--             what killed the earlier ones
+--
+-- Order: due messages become ready · lapsed deliveries are handed out first · then the ready ones, oldest
+-- first. With a budget of 0 it only promotes, which is how a full worker still keeps time for the fleet.
+-- A hand-out sets holder, number + 1 and the deadline; that moment ends what the earlier delivery owned.
+--
+-- Prevents: a worker taking more than it can run; two holders of one delivery; a message in no place.
+
+local refused = tick()
+if refused ~= 'ok' then return pack({ refused }) end
+
+local CONSUMER, SERVED, EMPTY = A[1], A[4], A[5] == 1
+local budget = { run = A[2], step = A[3] }
+local SCAN, ALONE_FROM = 128, 3
+local deliveries, crowded, alone = {}, 0, false
+
+local function owners_deadline(m)
+  local earliest = nil
+  for i = 1, #m.owners, 2 do
+    local left = lease_left(message_load(m.owners[i]))
+    if left == 0 then return nil end
+    earliest = min(earliest or now + left, now + left)
+  end
+  return earliest
+end
+
+-- All owners live: look again at their earliest deadline. Otherwise the run gets a wake, which looks at its
+-- steps; the rescue stays armed while one of them runs.
+local function rescue_due(m)
+  local keys = Q[m.queue]
+  local deadline = owners_deadline(m)
+  if not deadline then
+    message_publish('run', m.run, 'wake', m.queue, 'rescue', now)
+    call('HINCRBY', K.record, 'rescues', 1)
+  end
+  call('ZADD', keys.delayed, int(deadline or now + LEASE), m.id)
+end
+
+local function promote(queue)
+  local keys = Q[queue]
+  for _, id in ipairs(call('ZRANGEBYSCORE', keys.delayed, '-inf', int(now), 'LIMIT', 0, SCAN)) do
+    local m = message_load(id)
+    if not m then
+      call('ZREM', keys.delayed, id)
+    elseif m.kind == 'rescue' then
+      rescue_due(m)
+    else
+      call('ZREM', keys.delayed, id)
+      message_place(m, now)
+      message_save(m)
+    end
+  end
+end
+
+-- Budgets by kind; a poison suspect goes only to a worker that holds nothing else, and goes alone.
+local function admit(m, attempt)
+  local kind = m.kind == 'step' and 'step' or 'run'
+  if alone or budget[kind] <= 0 then return false end
+  if attempt >= ALONE_FROM then
+    if not EMPTY or #deliveries > 0 then
+      crowded = 1
+      return false
+    end
+    alone = true
+  end
+  budget[kind] = budget[kind] - 1
+  return true
+end
+
+local function hand_out(m, attempt)
+  m.state, m.entry, m.number, m.attempt = 'f', '', m.number + 1, attempt
+  m.holder, m.seq, m.answer = CONSUMER, 0, ''
+  call('ZADD', Q[m.queue].flight, int(now + LEASE), m.id)
+  message_save(m)
+  local payload = call('HGET', K.messages, m.id .. ':p') or ''
+  deliveries[#deliveries + 1] = { m.id, m.number, m.kind, m.run, m.key, m.queue, attempt, payload }
+end
+
+local function take_lapsed(queue)
+  if amnesty > now then return end
+  for _, id in ipairs(call('ZRANGEBYSCORE', Q[queue].flight, '-inf', int(now), 'LIMIT', 0, SCAN)) do
+    local m = message_load(id)
+    if not m then
+      call('ZREM', Q[queue].flight, id)
+    elseif admit(m, m.attempt + 1) then
+      hand_out(m, m.attempt + 1)
+    end
+  end
+end
+
+local function take_ready(queue)
+  if budget.run + budget.step <= 0 then return end
+  for _, entry in ipairs(call('XRANGE', Q[queue].ready, '-', '+', 'COUNT', SCAN)) do
+    local m = message_load(entry[2][2])
+    if not m or m.entry ~= entry[1] then
+      call('XDEL', Q[queue].ready, entry[1])
+    elseif admit(m, m.attempt + 1) then
+      call('XDEL', Q[queue].ready, entry[1])
+      hand_out(m, m.attempt + 1)
+    end
+  end
+  if call('XLEN', Q[queue].ready) > 0 then ring(queue) end
+end
+
+local function next_due(queue)
+  local due = call('ZRANGE', Q[queue].delayed, 0, 0, 'WITHSCORES')[2]
+  local deadline = call('ZRANGE', Q[queue].flight, 0, 0, 'WITHSCORES')[2]
+  deadline = deadline and max(tonumber(deadline), amnesty)
+  return min(due and tonumber(due) or 9e15, deadline or 9e15)
+end
+
+local soonest = now + 1000
+for _, queue in ipairs(SERVED) do
+  promote(queue)
+  take_lapsed(queue)
+  take_ready(queue)
+  soonest = min(soonest, next_due(queue))
+end
+return pack({ 'ok', deliveries, max(0, soonest - now), crowded })

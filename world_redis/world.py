@@ -1,0 +1,242 @@
+"""RedisWorld: connects, refuses unsafe servers, carries script calls through every weather."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import (
+    BusyLoadingError,
+    ConnectionError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+
+from .errors import LayoutMismatch, LeaseMismatch, ScriptError, StoreUnavailable, UnsafeServer
+from .keys import LAYOUT, Keys
+from .link import Link
+from .scripts import SCRIPTS, ScriptCall, Switches, command, pack_lua, unpack_reply
+
+log = logging.getLogger("worker.store")
+
+# What a server says when it cannot serve this call now but will later: wait, say so, go on.
+_PASSING = (
+    "LOADING",
+    "BUSY",
+    "OOM",
+    "MOVED",
+    "ASK",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "READONLY",
+)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
+
+
+class RedisWorld:
+    """The store of one namespace on one server. Safe to share between tasks of one event loop.
+
+    `lease` (seconds) must agree with what the namespace runs with; `patience` (seconds, None: for ever) is
+    how long a call waits for a server that is away before it raises StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "wf",
+        partitions: int = 1,
+        lease: float = 30.0,
+        patience: float | None = None,
+        switches: Switches | None = None,
+        queues: Sequence[str] = ("default",),
+    ) -> None:
+        self.url, self.keys = url, Keys(namespace)
+        self.partitions = range(partitions)
+        self.lease = lease
+        self.patience = patience
+        self.switches = switches or Switches()
+        self.round_trips: dict[str, int] = {}
+        self._queues: dict[int, list[str]] = {number: list(queues) for number in self.partitions}
+        self._first_queues = list(queues)
+        self._link: Link | None = None
+        self._linking = asyncio.Lock()
+        self.connects = 0  # grows with every new connection: a body built before may be ahead of the log
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> RedisWorld:
+        """Connect, check the server and the namespace. Raises UnsafeServer, LayoutMismatch, LeaseMismatch,
+        StoreUnavailable."""
+        await self._retrying(self._agree)
+        return self
+
+    async def close(self) -> None:
+        if self._link is not None:
+            await self._link.close()
+            self._link = None
+
+    async def __aenter__(self) -> RedisWorld:
+        return await self.open()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def server(self) -> str:
+        """run_id of the server the current connection goes to ("" before the first)."""
+        return self._link.server if self._link else ""
+
+    def queues(self, partition: int) -> list[str]:
+        return self._queues.setdefault(partition, list(self._first_queues))
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    async def __call__(self, call: ScriptCall) -> list[Any]:
+        """Run a script: the same call again, by its own identity, until the server has answered."""
+        reply: list[Any] = await self._retrying(lambda: self._run(call))
+        return reply
+
+    async def command(self, *args: bytes | str | int) -> Any:
+        """A plain command that is harmless to repeat."""
+
+        async def attempt() -> Any:
+            return await (await self._connected()).call(*args)
+
+        return await self._retrying(attempt)
+
+    async def _run(self, call: ScriptCall) -> list[Any]:
+        while True:
+            link = await self._connected()
+            queues = self._merge(call.partition, call.queues)
+            self.round_trips[call.script] = self.round_trips.get(call.script, 0) + 1
+            args = command(self.keys, call, queues, link.server, self.switches)
+            try:
+                reply = unpack_reply(await link.call("EVALSHA", *args))
+            except NoScriptError:
+                await link.call("SCRIPT", "LOAD", SCRIPTS[call.script].text)
+                continue
+            if reply[0] == b"keys":
+                self._merge(call.partition, [name.decode() for name in reply[1]], first=True)
+            elif reply[0] == b"closed":
+                await self._open_partition(link, call.partition)
+            elif reply == [b"lost"]:  # the server we speak to was replaced meanwhile
+                await self._drop(link)
+                raise ConnectionError("the partition has met a newer server")
+            else:
+                return reply
+
+    def _merge(self, partition: int, names: Sequence[str], *, first: bool = False) -> list[str]:
+        """Queues known for a partition, in the partition's own order."""
+        known = self.queues(partition)
+        if first:
+            known[:] = [*names, *(name for name in known if name not in names)]
+        else:
+            known += [name for name in names if name not in known]
+        return known
+
+    async def _retrying(self, attempt: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        start, pause = loop.time(), _FIRST_PAUSE
+        while True:
+            try:
+                return await attempt()
+            except (
+                ConnectionError,
+                TimeoutError,
+                BusyLoadingError,
+                ReadOnlyError,
+                OSError,
+            ) as error:
+                reason = str(error) or type(error).__name__
+            except ResponseError as error:
+                reason = str(error)
+                if not reason.startswith(_PASSING):
+                    raise ScriptError(reason) from error
+            if self.patience is not None and loop.time() - start + pause > self.patience:
+                raise StoreUnavailable(f"no answer from Redis for {self.patience:g} s: {reason}")
+            if pause > 0.2:
+                log.warning("waiting for Redis: %s", reason)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+    # -- connecting --------------------------------------------------------------------------------
+
+    async def _connected(self) -> Link:
+        if self._link is None or self._link.broken:
+            async with self._linking:
+                if self._link is None or self._link.broken:
+                    self._link = await Link.open(self.url)
+                    self.connects += 1
+        return self._link
+
+    async def _drop(self, link: Link) -> None:
+        if self._link is link:
+            self._link = None
+        await link.close()
+
+    async def _agree(self) -> None:
+        link = await self._connected()
+        _refuse_old(link.info)
+        await _refuse_evicting(link)
+        record = self.keys.namespace_record()
+        await link.call("HSETNX", record, "layout", LAYOUT)
+        layout = (await link.call("HGET", record, "layout")).decode()
+        if layout != LAYOUT:
+            raise LayoutMismatch(
+                f"namespace {self.keys.namespace!r} has key layout {layout}, this version reads {LAYOUT}: "
+                "run a matching version, or use another WORKFLOW_NAMESPACE"
+            )
+        for partition in self.partitions:
+            await self._open_partition(link, partition)
+
+    async def _open_partition(self, link: Link, partition: int) -> None:
+        lease = str(int(self.lease * 1000))
+        raw = await link.call(
+            "EVAL",
+            SCRIPTS["partition_open"].text,
+            1,
+            self.keys.partition(partition)[0],
+            link.server,
+            lease,
+            pack_lua(self.queues(partition)),
+        )
+        word, theirs = unpack_reply(raw)
+        if word == b"conflict":
+            raise LeaseMismatch(
+                f"namespace {self.keys.namespace!r} runs with a lease of {theirs / 1000:g} s, this process wants "
+                f"{self.lease:g} s: set WORKFLOW_INLINE_OWNERSHIP_LEASE_SECONDS the same everywhere"
+            )
+
+
+def _refuse_old(info: dict[str, str]) -> None:
+    valkey = info.get("valkey_version")
+    text = valkey or info.get("redis_version", "0")
+    least = (7, 2) if valkey else (7, 0)
+    if tuple(int(part) for part in text.split(".")[:2]) < least:
+        name = "Valkey" if valkey else "Redis"
+        raise UnsafeServer(f"{name} {text} is too old: at least Redis 7.0 or Valkey 7.2 is needed")
+
+
+async def _refuse_evicting(link: Link) -> None:
+    try:
+        reply = await link.call("CONFIG", "GET", "maxmemory-policy")
+    except RedisError:
+        return  # CONFIG is not ours to call here; `worker doctor` says so
+    items = (
+        list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
+    )
+    policy = items[0][1].decode() if items else "noeviction"
+    if policy != "noeviction":
+        raise UnsafeServer(
+            f"maxmemory-policy is {policy}: the server may drop runs when memory is full; "
+            "set `maxmemory-policy noeviction`"
+        )
