@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,8 +18,6 @@ from uuid import UUID
 if TYPE_CHECKING:
     from ..core.calls import ChildCall
     from .registry import Step, WorkflowDefinition
-
-
 
 
 class BodyPort(Protocol):
@@ -63,47 +62,17 @@ class BodyPort(Protocol):
     def read(self, data: bytes, annotation: Any, path: str) -> Any: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowMetadata:
-    """What `get_workflow_metadata` tells. The same in every replay.
+    """What `get_workflow_metadata` tells. The same in every replay."""
 
-    Attributes:
-        name: the workflow.
-        version: the version this run was started with.
-        run_id: the run.
-        root_run_id: the first ancestor; the run itself when nobody started it as a child.
-        parent_run_id: the run that started it, or None.
-        queue: the run's own queue.
-        started_at: when the run was created (UTC).
-    """
-
-    __slots__ = (
-        "name",
-        "version",
-        "run_id",
-        "root_run_id",
-        "parent_run_id",
-        "queue",
-        "started_at",
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        version: int,
-        run_id: str,
-        root_run_id: str,
-        parent_run_id: str | None,
-        queue: str,
-        started_at: datetime,
-    ) -> None:
-        self.name = name
-        self.version = version
-        self.run_id = run_id
-        self.root_run_id = root_run_id
-        self.parent_run_id = parent_run_id
-        self.queue = queue
-        self.started_at = started_at
+    name: str  # of the workflow
+    version: int  # that this run was started with
+    run_id: str
+    root_run_id: str  # the first ancestor; the run itself when nobody started it as a child
+    parent_run_id: str | None  # the run that started it as a child
+    queue: str  # the run's own
+    started_at: datetime  # when the run was created (UTC)
 
 
 current_step: ContextVar[Any | None] = ContextVar("current_step", default=None)

@@ -1,4 +1,4 @@
-"""Lengths of time and moments as users write them: ``90``, ``"1h30m"``, ``timedelta``, ``datetime``.
+"""Lengths of time and moments as users write them: ``90``, ``"1h30m"``, a ``datetime``.
 
 Everything here is pure: no clock is read. A relative value stays relative until the script that
 records it adds it to the server's time.
@@ -19,18 +19,20 @@ Duration: TypeAlias = float | int | str | timedelta
 When: TypeAlias = Duration | datetime
 """A duration from now, or a moment with a time zone."""
 
-_SECONDS: dict[str, float] = {}
-for _names, _factor in (
-    ("ms msec msecs millisecond milliseconds", 0.001),
-    ("s sec secs second seconds", 1),
-    ("m min mins minute minutes", 60),
-    ("h hr hrs hour hours", 3_600),
-    ("d day days", 86_400),
-    ("w week weeks", 604_800),
-):
-    _SECONDS.update(dict.fromkeys(_names.split(), float(_factor)))
+_SECONDS = {
+    unit: seconds
+    for seconds, units in {
+        0.001: ("ms", "msec", "msecs", "millisecond", "milliseconds"),
+        1.0: ("s", "sec", "secs", "second", "seconds"),
+        60.0: ("m", "min", "mins", "minute", "minutes"),
+        3_600.0: ("h", "hr", "hrs", "hour", "hours"),
+        86_400.0: ("d", "day", "days"),
+        604_800.0: ("w", "week", "weeks"),
+    }.items()
+    for unit in units
+}
 
-_CALENDAR_UNITS = frozenset("mo mon mth month months y yr yrs year years".split())
+_CALENDAR_UNITS = {"mo", "mon", "mth", "month", "months", "y", "yr", "yrs", "year", "years"}
 
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-z]+)\s*")
 
@@ -101,11 +103,9 @@ def _parse_text(text: str) -> float:
 def _why_not_a_duration(text: str, folded: str) -> str:
     if folded.startswith("-"):
         return f"{text!r}: a duration cannot be negative"
-    try:
-        float(folded)
-    except ValueError:
-        return f"{text!r} is not a duration; write for example '250ms', '30s' or '1h30m'"
-    return f"{text!r} has no unit; write for example '{folded}s'"
+    if re.fullmatch(r"[0-9.]+", folded):
+        return f"{text!r} has no unit; write for example '{folded}s'"
+    return f"{text!r} is not a duration; write for example '250ms', '30s' or '1h30m'"
 
 
 def _checked(seconds: float, given: object) -> float:

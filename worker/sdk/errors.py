@@ -127,9 +127,7 @@ class StepCrashedError(FatalError):
     """A step took its worker process down again and again, and was given up after ``crashes``."""
 
     def __init__(self, step_name: str, crashes: int) -> None:
-        super().__init__(
-            f"step {step_name!r} was started {crashes} times and its worker died every time"
-        )
+        super().__init__(f"step {step_name!r} was started {crashes} times and its worker died every time")
         self.step_name = step_name
         self.crashes = crashes
 
@@ -242,8 +240,7 @@ class ReplayDivergenceError(WorkflowError):
     ) -> None:
         waits = f"; the body waits for {', '.join(waiting_for)}" if waiting_for else ""
         super().__init__(
-            f"run {run_id!r} diverges at slot {slot}: "
-            f"recorded is {recorded}, called was {called}{waits}"
+            f"run {run_id!r} diverges at slot {slot}: recorded is {recorded}, called was {called}{waits}"
         )
         self.run_id = run_id
         self.slot = slot

@@ -14,8 +14,10 @@ from typing import Any, Never, NoReturn
 import pydantic
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
+from .scalars import TEXT_SCALARS
+
 _ARBITRARY = ConfigDict(arbitrary_types_allowed=True)
-_PLAIN = frozenset({bool, int, float, str, NoneType})
+_PLAIN = frozenset({bool, int, float, str, NoneType, *TEXT_SCALARS})
 
 
 class Shape:
@@ -24,7 +26,7 @@ class Shape:
     Attributes:
         annotation: as resolved.
         any: it promises nothing, so a value is recorded with tags alone.
-        plain: the class whose exact instances need no check, or None.
+        plain: the annotated class, if its exact instances need no check; else None.
     """
 
     __slots__ = ("any", "plain", "_adapter", "_custom", "annotation")

@@ -166,9 +166,7 @@ def _does_not_fit(error: pydantic.ValidationError, path: str) -> TypeValidationE
     found = error.errors(include_url=False, include_context=False, include_input=True)
     parts = []
     for item in found[:3]:
-        where = "".join(
-            f"[{step}]" if isinstance(step, int) else f".{step}" for step in item["loc"]
-        )
+        where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in item["loc"])
         # What is missing was found in its parent, whose class would only mislead.
         got = "" if item["type"] == "missing" else f" (got {type(item['input']).__name__})"
         parts.append((where, item["msg"] + got))

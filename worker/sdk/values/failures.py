@@ -17,8 +17,7 @@ import orjson
 
 from .. import errors
 from ..errors import FatalError, RemoteError, RemoteFatalError
-from .codec import Codec
-from .registry import TypeRegistry
+from .registry import TypeRegistry, default_types
 from .tagging import Tagger, Unfit, own_attributes, rebuild_exception, untag
 
 TRACEBACK_BYTES = 16 << 10
@@ -33,10 +32,14 @@ _MAX_MEMBERS = 100
 # An attribute of this name carries the text of where an exception was raised first.
 _ORIGIN = "__remote_traceback__"
 
+# Python replaces these two when they leave a coroutine, and a future refuses the first.
+_NOT_RAISABLE = (StopIteration, StopAsyncIteration)
+
 _BUILTINS: dict[str, type[Exception]] = {
     name: item
     for name, item in vars(builtins).items()
     if isinstance(item, type) and issubclass(item, Exception) and item.__name__ == name
+    if item not in _NOT_RAISABLE
 }
 
 _OURS: dict[str, type[Exception]] = {
@@ -58,10 +61,10 @@ def encode_failure(error: BaseException, types: TypeRegistry | None = None) -> b
     Kept: class name, message, arguments and attributes that can be recorded, notes, the end of the
     traceback text, the cause, the context unless suppressed, and the members of a group.
     """
-    codec = Codec() if types is None else Codec(types)
-    for write in (_Writer(codec), _Writer(codec, brief=True)):
+    registry = default_types if types is None else types
+    for brief in (False, True):
         try:
-            data = orjson.dumps(write.failure(error))
+            data = orjson.dumps(_Writer(registry, brief=brief).failure(error))
         except Exception:
             continue
         if len(data) <= _FAILURE_BYTES:
@@ -72,13 +75,13 @@ def encode_failure(error: BaseException, types: TypeRegistry | None = None) -> b
 class _Writer:
     """Writes one exception with all it is linked to; ``brief`` without traceback and context."""
 
-    def __init__(self, codec: Codec, *, brief: bool = False) -> None:
-        self._codec = codec
+    def __init__(self, types: TypeRegistry, *, brief: bool) -> None:
+        self._types = types
         self._brief = brief
-        self._seen: set[int] = set()
+        self._ancestors: set[int] = set()
 
     def failure(self, error: BaseException) -> dict[str, Any]:
-        self._seen.add(id(error))
+        self._ancestors.add(id(error))
         tree = _bare(error)
         tree["kind"], class_id = self._kind_of(error)
         if class_id is not None:
@@ -89,11 +92,13 @@ class _Writer:
         if not self._brief and (text := _traceback_text(error)):
             tree["traceback"] = text
         self._add_links(tree, error)
+        self._add_members(tree, error)
+        self._ancestors.discard(id(error))
         return tree
 
     def _kind_of(self, error: BaseException) -> tuple[str, str | None]:
         cls = type(error)
-        entry = self._codec.types.of_class(cls)
+        entry = self._types.of_class(cls)
         if entry is not None:
             return "registered", entry.class_id
         if isinstance(error, BaseExceptionGroup):
@@ -105,7 +110,7 @@ class _Writer:
         return ("fatal" if isinstance(error, FatalError) else "other"), None
 
     def _add_content(self, tree: dict[str, Any], error: BaseException) -> None:
-        entry = self._codec.types.of_class(type(error))
+        entry = self._types.of_class(type(error))
         if entry is not None and entry.serialize is not None:
             # May raise: then the class cannot be had back, and its text must do.
             try:
@@ -135,7 +140,7 @@ class _Writer:
             tree["attributes"] = kept
 
     def _simple(self, value: Any) -> Any:
-        tree = Tagger(self._codec.types, typed=False).tag(value)
+        tree = Tagger(self._types, typed=False).tag(value)
         if len(orjson.dumps(tree)) > _FIELD_BYTES:
             raise Unfit("too large to be kept with a failure")
         return tree
@@ -149,20 +154,24 @@ class _Writer:
                 tree["context"] = self.failure(context)
         elif error.__suppress_context__:
             tree["suppress_context"] = True
+
+    def _add_members(self, tree: dict[str, Any], error: BaseException) -> None:
         if isinstance(error, BaseExceptionGroup):
-            members = error.exceptions[:_MAX_MEMBERS]
-            tree["members"] = [self.failure(member) for member in members]
+            members = error.exceptions
+            tree["members"] = [self.failure(member) for member in members[:_MAX_MEMBERS]]
+            if len(members) > _MAX_MEMBERS:
+                note = f"{len(members) - _MAX_MEMBERS} more members were not recorded"
+                tree.setdefault("notes", []).append(note)
 
     def _follow(self, linked: BaseException) -> bool:
-        return id(linked) not in self._seen and len(self._seen) < _MAX_LINKS
+        return id(linked) not in self._ancestors and len(self._ancestors) < _MAX_LINKS
 
 
 def _bare(error: BaseException) -> dict[str, Any]:
     """What can be said of any exception: strings alone."""
     cls = type(error)
-    if isinstance(error, RemoteError):
-        message = error.message
-    elif isinstance(error, BaseExceptionGroup):
+    if isinstance(error, (RemoteError, BaseExceptionGroup)):
+        # Their str() says more than what they were made with.
         message = error.message
     else:
         message = _text_of(error)
@@ -212,7 +221,7 @@ def decode_failure(data: bytes, types: TypeRegistry | None = None) -> Exception:
     Control flow (``SystemExit``, ``KeyboardInterrupt``, ``CancelledError``, ...) comes back as
     `RemoteError`, so that it is a failure and does not end the program that reads it.
     """
-    registry = Codec().types if types is None else types
+    registry = default_types if types is None else types
     try:
         return _read(orjson.loads(data), registry)
     except Exception as error:
@@ -247,7 +256,7 @@ def _revive(tree: dict[str, Any], types: TypeRegistry) -> Exception:
             error = reader(tree, types)
         except Exception:
             error = None
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and not isinstance(error, _NOT_RAISABLE):
             return error
     cls = RemoteFatalError if tree["kind"] == "fatal" else RemoteError
     return cls(tree["type"], tree["message"], module=tree.get("module", ""))
@@ -260,8 +269,10 @@ def _revive_group(tree: dict[str, Any], types: TypeRegistry) -> Exception:
 def _revive_builtin(tree: dict[str, Any], types: TypeRegistry) -> Exception:
     error = _BUILTINS[tree["type"]](*untag(tree["args"], types))
     for name, item in untag(tree.get("attributes", {}), types).items():
-        if not name.startswith("__"):
+        if name in _SLOTS:
             setattr(error, name, item)
+        elif not name.startswith("__"):
+            error.__dict__[name] = item
     return error
 
 

@@ -22,8 +22,7 @@ from .scalars import CONCRETE_PATH
 from .tagging import Unfit, key_step
 
 _SCALARS = frozenset(
-    {NoneType, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, UUID}
-    | {CONCRETE_PATH}
+    {NoneType, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, UUID} | {CONCRETE_PATH}
 )
 _KNOWN = _SCALARS | {list, tuple, dict, set, frozenset}
 
@@ -107,9 +106,7 @@ def _check_instance(given: Any, read: Any, strict: bool) -> None:
         _check_attributes(given.__dict__, read.__dict__, strict)
         if strict:
             _check_attributes(given.__pydantic_extra__ or {}, read.__pydantic_extra__ or {}, True)
-            _check_attributes(
-                given.__pydantic_private__ or {}, read.__pydantic_private__ or {}, True
-            )
+            _check_attributes(given.__pydantic_private__ or {}, read.__pydantic_private__ or {}, True)
     elif dataclasses.is_dataclass(given):
         names = [field.name for field in dataclasses.fields(given)]
         _check_attributes(
@@ -119,7 +116,7 @@ def _check_instance(given: Any, read: Any, strict: bool) -> None:
         )
     elif is_namedtuple(kind):
         _check_items(given, read, strict)
-    elif kind.__eq__ is not object.__eq__ and not _equal(given, read):
+    elif _has_equality(kind) and not _equal(given, read):
         # Also without strict mode: a secret is written as asterisks, and would be lost.
         raise Unfit(f"a {kind.__qualname__} comes back with another value")
 
@@ -138,3 +135,7 @@ def _check_attributes(given: dict[str, Any], read: dict[str, Any], strict: bool)
 def _equal(given: Any, read: Any) -> bool:
     # Only NaN differs from itself.
     return bool(given == read) or bool(given != given and read != read)
+
+
+def _has_equality(kind: type[Any]) -> bool:
+    return any("__eq__" in base.__dict__ for base in kind.__mro__ if base is not object)

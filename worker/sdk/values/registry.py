@@ -141,9 +141,7 @@ def is_namedtuple(cls: type[Any]) -> bool:
 
 
 def _has_fields(cls: type[Any]) -> bool:
-    return (
-        dataclasses.is_dataclass(cls) or issubclass(cls, pydantic.BaseModel) or is_namedtuple(cls)
-    )
+    return dataclasses.is_dataclass(cls) or issubclass(cls, pydantic.BaseModel) or is_namedtuple(cls)
 
 
 def _default_serialize(cls: type[Any]) -> Callable[[Any], Any] | None:

@@ -168,14 +168,11 @@ class Signature:
                 # A marker object: only the function itself knows what it stands for.
                 continue
 
-    def _call_with(
-        self, tree: dict[str, Any], *, by_alias: bool
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _call_with(self, tree: dict[str, Any], *, by_alias: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
         unknown = [name for name in tree if name not in self._parameters]
         if unknown:
             raise TypeValidationError(
-                f"{unknown[0]!r} is not a parameter; it takes "
-                f"{', '.join(self._parameters) or 'nothing'}",
+                f"{unknown[0]!r} is not a parameter; it takes {', '.join(self._parameters) or 'nothing'}",
                 path=f"{self.name}()",
             )
         args: list[Any] = []
@@ -246,9 +243,7 @@ def _unresolvable(annotation: object, error: Exception, where: str) -> TypeValid
         if missing
         else f"{type(error).__name__}: {error}"
     )
-    return TypeValidationError(
-        f"the annotation {annotation!r} cannot be resolved: {cure}", path=where
-    )
+    return TypeValidationError(f"the annotation {annotation!r} cannot be resolved: {cure}", path=where)
 
 
 def _annotation_of_all(parameter: inspect.Parameter, annotation: Any) -> Any:

@@ -184,11 +184,7 @@ class Tagger:
         """Write what only an annotation can read back."""
         if isinstance(value, Enum):
             return self.tag(value.value, depth)
-        if (
-            isinstance(value, pydantic.BaseModel)
-            or dataclasses.is_dataclass(kind)
-            or is_namedtuple(kind)
-        ):
+        if isinstance(value, pydantic.BaseModel) or dataclasses.is_dataclass(kind) or is_namedtuple(kind):
             return self._tag_fields(value, depth)
         for base, plain in _PLAIN_BASES:
             if isinstance(value, base):
@@ -300,9 +296,7 @@ def _revive_object(payload: Any, types: TypeRegistry) -> Any:
         raise Unfit(f"{class_id} could not be read: {error!r}") from error
 
 
-def rebuild_exception(
-    cls: type[BaseException], args: Any, attributes: dict[str, Any]
-) -> BaseException:
+def rebuild_exception(cls: type[BaseException], args: Any, attributes: dict[str, Any]) -> BaseException:
     """An instance with these arguments and attributes; its ``__init__`` does not run again."""
     error = cls.__new__(cls, *args)
     error.args = tuple(args)
@@ -332,7 +326,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "$tuple": tuple,
     "$set": _to_set,
     "$frozenset": _to_frozenset,
-    "$dict": lambda pairs: {key: item for key, item in pairs},
+    "$dict": dict,
     "$path": Path,
     **{tag: read for tag, _, read in scalars.TEXT_SCALARS.values()},
 }

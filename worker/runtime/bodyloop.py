@@ -1,0 +1,355 @@
+"""The event loop a workflow body runs on.
+
+It does no I/O and has no clock. Ready callbacks run first in, first out, until none is left: the
+body is then *quiet* and can only go on when an event of its log is delivered. Timers become durable
+waits. Everything that would reach outside (sockets, threads, executors, signals) is an error that
+names the call.
+
+Nothing here may depend on memory addresses. asyncio keeps tasks and futures in sets, so ours hash
+by their order of creation, mixed with the run (the process-wide sets of asyncio would otherwise see
+the same few hashes from every body).
+
+The loop is driven from a plain callback of the worker's own loop, never from inside one of its
+tasks: CPython 3.14 keeps the current task per thread and would run nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.tasks
+import contextvars
+import logging
+import sys
+import weakref
+from asyncio import events
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from hashlib import blake2b
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from ..sdk.errors import BodyDropped
+from .watchdog import Watch
+
+T = TypeVar("T")
+
+log = logging.getLogger("worker.body")
+
+MAX_TURNS = 100_000  # callbacks in a row without a new call
+STUCK_AFTER = 10.0  # seconds
+
+
+class TimerPort(Protocol):
+    """Where the loop's timers become durable waits."""
+
+    @property
+    def replaying(self) -> bool: ...
+    def start_timer(self, timer: BodyTimer, milliseconds: int) -> None: ...
+    def cancel_timer(self, timer: BodyTimer) -> None: ...
+    def now_ms(self) -> int: ...
+
+
+class BodyFuture(asyncio.Future[Any]):
+    """A future that hashes by its order of creation."""
+
+    __slots__ = ("_order",)
+
+    def __init__(self, *, loop: BodyLoop) -> None:
+        self._order = loop.number()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._order
+
+
+class BodyTask(asyncio.Task[Any]):
+    """A task that hashes by its order of creation and remembers its context."""
+
+    __slots__ = ("_order", "context")
+
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        loop: BodyLoop,
+        name: str,
+        context: contextvars.Context,
+    ) -> None:
+        # Before the constructor of Task, which puts the task into a set.
+        self._order = loop.number()
+        self.context = context
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._order
+
+
+class BodyTimer(asyncio.TimerHandle):
+    """A timer that is a durable wait; `wait_id` names it."""
+
+    __slots__ = ("wait_id",)
+
+    wait_id: str
+
+
+class Rest:
+    """How a drive of the loop ended."""
+
+    QUIET = "quiet"  # nothing is ready, or the main task is done
+    SPINNING = "spinning"  # too many turns without a new call
+    STUCK = "stuck"  # interrupted by the watchdog
+
+
+class BodyLoop(asyncio.AbstractEventLoop):
+    """See the module. `body` is found through the running loop by everything code in it calls."""
+
+    def __init__(self, body: TimerPort, run_id: str, *, stuck_after: float = STUCK_AFTER) -> None:
+        self.body = body
+        self.main: BodyTask | None = None
+        self.tasks: dict[BodyTask, None] = {}  # not done, in the order of creation
+        self.dropping = False
+        self.turns = 0  # since the last new call
+        self.escaped: BaseException | None = None  # SystemExit or KeyboardInterrupt of a task
+        self.frames: tuple[str, ...] = ()  # where it was when it was interrupted
+        self.generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
+        self.abandoned: list[AsyncGenerator[Any, Any]] = []
+        self._ready: deque[asyncio.Handle] = deque()
+        self._count = 0
+        self._base = int.from_bytes(blake2b(run_id.encode(), digest_size=5).digest()) << 16
+        self._stuck_after = stuck_after
+
+    # --- driving --------------------------------------------------------------------------------
+
+    def drive(self) -> str:
+        """Run until the body is quiet or its main task is done; answers a word of `Rest`."""
+        outer = events._get_running_loop()
+        if outer is not None and asyncio.current_task(outer) is not None:
+            raise RuntimeError("a body is driven from a callback of the loop, not inside a task")
+        hooks = sys.get_asyncgen_hooks()
+        rest = Rest.STUCK
+        with Watch(self._stuck_after) as watch:
+            try:
+                events._set_running_loop(self)
+                sys.set_asyncgen_hooks(self._generator_started, self._generator_abandoned)
+                rest = self._turn(watch)
+            finally:
+                sys.set_asyncgen_hooks(*hooks)
+                events._set_running_loop(outer)
+        if watch.fired:
+            # The interruption may have surfaced inside the finally above.
+            sys.set_asyncgen_hooks(*hooks)
+            events._set_running_loop(outer)
+            self.frames = watch.frames
+            return Rest.STUCK
+        return rest
+
+    def _turn(self, watch: Watch) -> str:
+        ready = self._ready
+        while ready:
+            handle = ready.popleft()
+            if not handle._cancelled:  # type: ignore[attr-defined]
+                try:
+                    handle._run()
+                except (KeyboardInterrupt, SystemExit) as error:
+                    self.escaped = error
+                    return Rest.QUIET
+            self.turns += 1
+            if watch.fired or self.turns > MAX_TURNS:
+                return Rest.STUCK if watch.fired else Rest.SPINNING
+            if self.main is not None and self.main.done():
+                break
+        return Rest.QUIET
+
+    # --- what asyncio asks of a loop ------------------------------------------------------------
+
+    def number(self) -> int:
+        """The next number in the order of creation."""
+        self._count += 1
+        return self._base + self._count
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self.dropping:
+            self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        self.check()
+        timer = BodyTimer(when, callback, args, self, context)
+        delay = when - self.time()
+        if delay <= 0:
+            timer.wait_id = ""
+            self._ready.append(timer)
+        else:
+            # Rounded to the microsecond first: `time() + delay - time()` is not quite delay.
+            self.body.start_timer(timer, max(1, -(-round(delay * 1_000_000) // 1000)))
+        return timer
+
+    def fire(self, timer: BodyTimer) -> None:
+        """The durable wait of `timer` has ended."""
+        self._ready.append(timer)
+
+    def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
+        if isinstance(timer, BodyTimer) and timer.wait_id and not self.dropping:
+            self.body.cancel_timer(timer)
+
+    def time(self) -> float:
+        """Body time in seconds since the epoch: it moves with the delivered events only."""
+        return self.body.now_ms() / 1000
+
+    def create_future(self) -> BodyFuture:
+        self.check()
+        return BodyFuture(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+        **_: Any,  # 3.14 passes eager_start; a body's tasks start in turn
+    ) -> asyncio.Task[T]:
+        if self.dropping:
+            coro.close()
+            self.check()
+        _refuse_as_completed(coro)
+        label = f"task {self._count + 1}" if name is None else str(name)
+        return self.spawn(coro, label, context or contextvars.copy_context())
+
+    def spawn(
+        self, coro: Coroutine[Any, Any, Any], name: str, context: contextvars.Context
+    ) -> BodyTask:
+        """Make a task. Unlike `create_task` it may be called while the loop does not run."""
+        task = BodyTask(coro, loop=self, name=name, context=context)
+        self.tasks[task] = None
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.pop(task, None)  # type: ignore[call-overload]
+
+    def check(self) -> None:
+        """Raise `BodyDropped` when the body is being dropped."""
+        if self.dropping:
+            raise BodyDropped("this body is being dropped from memory; nothing is recorded")
+
+    # --- small questions ------------------------------------------------------------------------
+
+    def is_running(self) -> bool:
+        return events._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        return False
+
+    def get_debug(self) -> bool:
+        return False
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def get_exception_handler(self) -> None:
+        return None
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        # Also called by finalizers, so possibly from another thread and after the body is gone.
+        if not self.dropping and not self.body.replaying:
+            log.warning("%s", context.get("message"), exc_info=context.get("exception"))
+
+    async def shutdown_asyncgens(self) -> None:
+        return None
+
+    # --- asynchronous generators ----------------------------------------------------------------
+
+    def _generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self.generators.add(generator)
+
+    def _generator_abandoned(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if self.is_running() and not self.dropping:
+            self.create_task(generator.aclose())
+        else:
+            # The collector found it at a moment no replay knows: its `finally` may not run before
+            # the body is dropped. Keeping it makes that so.
+            self.abandoned.append(generator)
+
+
+# --- what a body must not do --------------------------------------------------------------------
+
+
+def _refuse(name: str) -> Callable[..., NoReturn]:
+    def refused(self: BodyLoop, *args: Any, **kwargs: Any) -> NoReturn:
+        self.check()
+        raise RuntimeError(
+            f"a workflow body called loop.{name}(): sockets, threads, processes and signals belong "
+            f"in a step, because a body is run again and must do the same every time"
+        )
+
+    refused.__name__ = name
+    return refused
+
+
+_REFUSED = (
+    "run_forever run_until_complete stop close call_soon_threadsafe run_in_executor "
+    "set_default_executor shutdown_default_executor getaddrinfo getnameinfo create_connection "
+    "create_server start_tls create_unix_connection create_unix_server connect_accepted_socket "
+    "create_datagram_endpoint connect_read_pipe connect_write_pipe subprocess_shell subprocess_exec "
+    "add_reader remove_reader add_writer remove_writer sock_recv sock_recv_into sock_recvfrom "
+    "sock_recvfrom_into sock_sendall sock_sendto sock_connect sock_accept sock_sendfile sendfile "
+    "add_signal_handler remove_signal_handler set_task_factory set_exception_handler set_debug"
+).split()
+
+for _name in _REFUSED:
+    setattr(BodyLoop, _name, _refuse(_name))
+BodyLoop.__abstractmethods__ = frozenset()
+
+
+def _refuse_as_completed(coro: Coroutine[Any, Any, Any]) -> None:
+    """`asyncio.as_completed` makes its tasks from a set of coroutines, which hash by address."""
+    frame = sys._getframe(2)
+    inside = asyncio.tasks.__dict__
+    while frame.f_globals is inside:
+        if frame.f_code.co_qualname.startswith(("as_completed", "_AsCompleted")):
+            coro.close()
+            raise RuntimeError(
+                "asyncio.as_completed() starts coroutines in an order that changes from process to "
+                "process; in a workflow body use worker.as_completed(), or pass it tasks"
+            )
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
+
+
+class _GatheringFuture(asyncio.tasks._GatheringFuture):  # type: ignore[name-defined,misc]
+    """What `asyncio.gather` returns. It is made by asyncio itself and not by the loop, and would
+    hash by its address."""
+
+    def __init__(self, children: Any, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._order = loop.number() if isinstance(loop, BodyLoop) else id(self)
+        super().__init__(children, loop=loop)
+
+    def __hash__(self) -> int:
+        return self._order
+
+
+asyncio.tasks._GatheringFuture = _GatheringFuture  # type: ignore[attr-defined]
