@@ -15,6 +15,11 @@ class UnsafeServer(StoreError):
     """The server would lose data or is too old; the message names the setting and the cure."""
 
 
+class AccessRefused(StoreError):
+    """The server does not let this user in, or not do this: wrong password, or an ACL without the command or
+    key. Waiting would not help."""
+
+
 class LayoutMismatch(StoreError):
     """The namespace on this server was written with another key layout."""
 

@@ -72,7 +72,7 @@ STATES: Mapping[str, tuple[str, ...]] = {
     "wait": ("absent", "open", "ended"),
     "hook": ("absent", "open", "ended"),
     "patch": ("absent", "ended"),
-    "attr": ("absent",),
+    "attr": ("absent", "ended"),
 }
 FINISHED = frozenset({"completed", "failed", "cancelled"})
 
@@ -136,7 +136,7 @@ RULES: tuple[Rule, ...] = (
     _row(_E.HOOK_DISPOSED, "hd", "hook", "ended",    "not_found ok exists"),
     _row(_E.HOOK_CONFLICT, "hx", "hook", "ended",    "ok        exists exists", decisive=True),
     # the rest
-    _row(_E.ATTR_SET,      "as", "attr", "",         "ok"),
+    _row(_E.ATTR_SET,      "as", "attr", "ended",    "ok        exists"),
     _row(_E.PATCH_RECORDED, "pr", "patch", "ended",  "ok        exists"),
 )
 # fmt: on

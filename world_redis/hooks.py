@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .events import Answer
 from .ids import is_run_id, partition_of
 from .runs import CommandCaller
-from .scripts import Caller, script_call
+from .scripts import SCRIPTS, Caller, script_call
 
 
 class HookAddress(NamedTuple):
@@ -57,12 +57,7 @@ class Tokens:
 
     async def take_over(self, token: str, loser: HookAddress, winner: HookAddress) -> bool:
         """Move a token whose holder's hook is closed or was never created. False: it moved meanwhile."""
-        key = self._world.keys.token(token)
-        held = await self._world.command("GET", key)
-        if held is not None and _parse(held) != loser:
-            return False
-        await self._world.command("SET", key, f"{winner.run_id}.{winner.hook}")
-        return True
+        return await self._move(token, loser, f"{winner.run_id}.{winner.hook}")
 
     async def find(self, token: str) -> HookAddress | None:
         held = await self._world.command("GET", self._world.keys.token(token))
@@ -70,8 +65,11 @@ class Tokens:
 
     async def release(self, token: str, address: HookAddress) -> None:
         """Forget a token whose hook was closed, unless it moved on."""
-        if await self.find(token) == address:
-            await self._world.command("DEL", self._world.keys.token(token))
+        await self._move(token, address, "")
+
+    async def _move(self, token: str, holder: HookAddress, value: str) -> bool:
+        key, text = self._world.keys.token(token), SCRIPTS["token_move"].text
+        return await self._world.command("EVAL", text, 1, key, f"{holder.run_id}.{holder.hook}", value) == 1
 
 
 def _parse(raw: object) -> HookAddress:

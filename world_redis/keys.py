@@ -1,8 +1,8 @@
 """Every key: who owns it, its type, its lifetime. Scripts get keys from here and build none.
 
 All keys of a partition, and of every run in it, share the hash tag ``{<namespace>:<partition>}``, so
-one script may touch them all. Prefix: ``<namespace>:<LAYOUT>:``. A server that holds another LAYOUT of
-the namespace is refused at connect.
+one script may touch them all. Prefix: ``<namespace>:<LAYOUT>:``; the namespace record alone has no LAYOUT
+in its name. A server that holds another LAYOUT of the namespace is refused at connect.
 
 | key | type | holds | lifetime |
 |---|---|---|---|
@@ -48,7 +48,7 @@ class Keys:
         return f"{self.namespace}:{LAYOUT}:"
 
     def namespace_record(self) -> str:
-        return f"{self._prefix}namespace"
+        return f"{self.namespace}:namespace"  # of every layout: it tells which one is in use
 
     def token(self, token: str) -> str:
         return f"{self._prefix}{{{self.namespace}:t{_spread(token)}}}:token:{token}"
@@ -73,6 +73,10 @@ class Keys:
         """In the order of RUN_KEYS."""
         tag = self._tag(partition)
         return [f"{tag}:{run_id}:{name}" for name in RUN_KEYS]
+
+    def done_channel(self, partition: int, run_id: str) -> str:
+        """Where the end of a run is published, with its status as the message: a hint, never kept."""
+        return f"{self.run(partition, run_id)[0]}:done"
 
     def script_keys(self, partition: int, queues: Iterable[str], runs: Iterable[str]) -> list[str]:
         """KEYS of every partition script: the partition's, four for each queue, four for each run."""

@@ -16,7 +16,10 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError, RedisError, ResponseError
+from redis.exceptions import ConnectionError, ResponseError
+
+# A host that vanished sends no reset. Longer than any script or fork pause of a healthy server.
+SILENCE_SECONDS = 20.0
 
 
 def make_connection(url: str, *, connect_timeout: float = 5.0) -> AbstractConnection:
@@ -29,24 +32,32 @@ def make_connection(url: str, *, connect_timeout: float = 5.0) -> AbstractConnec
 
 
 class Link:
-    """A live connection. Broken once, it stays broken: make another."""
+    """A live connection. Broken once, it stays broken: make another. Not for blocking commands."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
+    def __init__(self, connection: AbstractConnection, *, silence: float = SILENCE_SECONDS) -> None:
         self._connection = connection
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._broken: Exception | None = None
+        self._silence = silence
+        self._answered = 0  # replies so far: a watch that finds it unmoved finds a dead server
+        self._watch: asyncio.TimerHandle | None = None
         self.server = ""  # run_id of the server at the other end
         self.info: dict[str, str] = {}
 
     @classmethod
-    async def open(cls, url: str) -> Link:
+    async def open(cls, url: str, *, silence: float = SILENCE_SECONDS) -> Link:
         """Connect and learn whom we speak to. Raises redis' ConnectionError, AuthenticationError, …"""
         connection = make_connection(url)
-        await connection.connect()  # type: ignore[no-untyped-call]
-        link = cls(connection)
+        async with asyncio.timeout(silence):
+            await connection.connect()  # type: ignore[no-untyped-call]
+        link = cls(connection, silence=silence)
         link._reader = asyncio.create_task(link._read(), name="redis-link")
-        link.info = _parse_info(await link.call("INFO", "server"))
+        try:
+            link.info = _parse_info(await link.call("INFO", "server"))
+        except BaseException:
+            await link.close()
+            raise
         link.server = link.info["run_id"]
         return link
 
@@ -54,17 +65,21 @@ class Link:
     def broken(self) -> bool:
         return self._broken is not None
 
-    async def call(self, *args: bytes | str | int) -> Any:
+    async def call(self, *args: bytes | str | int | float) -> Any:
         """One command. Raises the server's ResponseError, or ConnectionError when the link breaks: then the
         command may or may not have run."""
-        if self._broken is not None:
-            raise ConnectionError(str(self._broken))
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         packed = self._connection.pack_command(*args)
+        if not self._connection.is_connected:  # redis-py would connect again, to who knows which server
+            self._break(ConnectionError("closed by the server"))
+        if self._broken is not None:
+            raise ConnectionError(f"connection lost: {self._broken}")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
+        if self._watch is None:
+            self._watch_silence()
         try:
             await self._connection.send_packed_command(packed, check_health=False)
-        except (RedisError, OSError) as error:
+        except Exception as error:
             self._break(error)
         return await future
 
@@ -76,19 +91,24 @@ class Link:
         await self._connection.disconnect(nowait=True)
 
     async def _read(self) -> None:
+        """Until the connection ends, however it ends: whoever waits for a reply must be told."""
+        error: Exception = ConnectionError("no longer read")
         try:
             while True:
                 try:
                     reply = await self._connection.read_response(
                         disable_decoding=True, timeout=math.inf, disconnect_on_error=False
                     )
-                except ResponseError as error:
-                    reply = error
+                except ResponseError as refusal:
+                    reply = refusal
                 self._answer(reply)
-        except (RedisError, OSError, EOFError) as error:
+        except Exception as cause:
+            error = cause
+        finally:
             self._break(error)
 
     def _answer(self, reply: Any) -> None:
+        self._answered += 1
         future = self._waiting.popleft()
         if future.done():  # its caller was cancelled; the command ran all the same
             return
@@ -97,9 +117,25 @@ class Link:
         else:
             future.set_result(reply)
 
+    def _watch_silence(self) -> None:
+        """Look again after the silence limit; as long as somebody waits, something must have come."""
+        answered = self._answered
+
+        def look() -> None:
+            self._watch = None
+            if self._waiting and self._answered == answered:
+                self._break(ConnectionError(f"the server has not answered for {self._silence:g} s"))
+            elif self._waiting:
+                self._watch_silence()
+
+        self._watch = asyncio.get_running_loop().call_later(self._silence, look)
+
     def _break(self, error: Exception) -> None:
         if self._broken is None:
             self._broken = error
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():

@@ -73,7 +73,7 @@ class Log:
         queues |= dict.fromkeys(child.queue for child in transition.children)
         queues |= dict.fromkeys(fact.send.queue for fact in transition.facts if fact.send)
         call = script_call(
-            "append",
+            "settle" if _only_settles(transition) else "append",
             partition_of(transition.run_id),
             self._arguments(transition, bool(parent), parent_data),
             queues=list(queues),
@@ -128,6 +128,10 @@ class Log:
             self._limits.retention_ms,
             parent_data,
         ]
+
+
+def _only_settles(t: Transition) -> bool:
+    return not (t.facts or t.decisions or t.children or t.sends)
 
 
 def _fact(fact: Fact) -> list[Any]:

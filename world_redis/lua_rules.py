@@ -9,28 +9,36 @@ from .events import RULES, Rule
 
 PATH = Path(__file__).parent / "lua" / "lib" / "10_rules.lua"
 
+HEAD = """\
+-- Generated from events.py by `python -m world_redis.lua_rules`. Do not edit.
+-- code → the row of the state machine; finished '' means: judged by the subject's state.
+-- A row is built when it is first asked for: a call needs three of them, and all would cost it 10 µs.
+
+local RULES = setmetatable({}, { __index = function(rules, code)
+  local row"""
+
+TAIL = """\
+  end
+  rules[code] = row
+  return row
+end })
+"""
+
 
 def render() -> str:
-    lines = [
-        "-- Generated from events.py by `python -m world_redis.lua_rules`. Do not edit.",
-        "-- code → the row of the state machine; finished '' means: judged by the subject's state.",
-        "",
-        "local RULES = {",
-        *(_row(rule) for rule in RULES),
-        "}",
-        "",
-    ]
-    return "\n".join(lines)
+    branches = [f"  {'elseif' if number else 'if'} {_branch(rule)}" for number, rule in enumerate(RULES)]
+    return "\n".join([HEAD, *branches, TAIL])
 
 
-def _row(rule: Rule) -> str:
+def _branch(rule: Rule) -> str:
     answers = ", ".join(f"{state} = '{answer}'" for state, answer in rule.answers.items())
     finished = rule.finished or ""
     decisive = "true" if rule.decisive else "false"
     return (
-        f"  {rule.code} = {{ subject = '{rule.subject}', target = '{rule.target}', "
-        f"guard = '{rule.guard}', decisive = {decisive}, finished = '{finished}', "
-        f"answers = {{ {answers} }} }}, -- {rule.type}"
+        f"code == '{rule.code}' then -- {rule.type}\n"
+        f"    row = {{ subject = '{rule.subject}', target = '{rule.target}', guard = '{rule.guard}', "
+        f"decisive = {decisive}, finished = '{finished}',\n"
+        f"      answers = {{ {answers} }} }}"
     )
 
 

@@ -19,8 +19,10 @@ from .ids import new_mark
 from .keys import Keys
 
 _LUA = Path(__file__).parent / "lua"
-_FLAGS = {"run_read": "no-writes", "renew": "allow-oom", "message_defer": "allow-oom"}
-_BARE = {"partition_open"}  # written without the prelude
+# A full server must not lapse every lease, nor keep what frees memory waiting.
+_FLAGS = {"run_read": "no-writes"} | dict.fromkeys(("renew", "message_defer", "settle"), "allow-oom")
+_SAME = {"settle": "append"}  # transitions that only settle: the same file under other flags
+_BARE = {"partition_open", "token_move"}  # written without the prelude
 
 
 class ScriptCall(NamedTuple):
@@ -55,19 +57,28 @@ class Script:
     @staticmethod
     def load(name: str) -> Script:
         parts = [] if name in _BARE else sorted((_LUA / "lib").glob("*.lua"))
-        body = "\n".join(path.read_text() for path in [*parts, _LUA / f"{name}.lua"])
+        body = "\n".join(path.read_text() for path in [*parts, _LUA / f"{_SAME.get(name, name)}.lua"])
         flags = f" flags={_FLAGS[name]}" if name in _FLAGS else ""
         text = f"#!lua{flags}\n{body}".encode()
         return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-SCRIPTS: dict[str, Script] = {path.stem: Script.load(path.stem) for path in sorted(_LUA.glob("*.lua"))}
+SCRIPTS: dict[str, Script] = {
+    name: Script.load(name) for name in sorted([*(path.stem for path in _LUA.glob("*.lua")), *_SAME])
+}
 
 
 def command(
-    keys: Keys, call: ScriptCall, queues: Sequence[str], server: str, switches: Switches
+    keys: Keys,
+    call: ScriptCall,
+    queues: Sequence[str],
+    server: str,
+    switches: Switches,
+    *,
+    resent: bool = False,
 ) -> list[bytes | str | int]:
-    """The arguments of EVALSHA for `call`: ``[sha, numkeys, *KEYS, *ARGV]``."""
+    """The arguments of EVALSHA for `call`: ``[sha, numkeys, *KEYS, *ARGV]``. `resent`: an earlier sending of
+    this call got no answer, so it may have run."""
     names = keys.script_keys(call.partition, queues, call.runs)
     context = [
         server,
@@ -75,6 +86,7 @@ def command(
         base64.urlsafe_b64encode(call.mark).rstrip(b"="),
         int(switches.inline_ownership),
         int(switches.queue_backstop),
+        int(resent),
     ]
     return [
         SCRIPTS[call.script].sha,

@@ -9,34 +9,45 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis.exceptions import (
-    BusyLoadingError,
+    AskError,
+    AuthenticationError,
+    AuthenticationWrongNumberOfArgsError,
+    AuthorizationError,
+    ClusterDownError,
     ConnectionError,
+    NoPermissionError,
     NoScriptError,
+    OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
     TimeoutError,
+    TryAgainError,
 )
 
-from .errors import LayoutMismatch, LeaseMismatch, ScriptError, StoreUnavailable, UnsafeServer
+from .errors import (
+    AccessRefused,
+    LayoutMismatch,
+    LeaseMismatch,
+    ScriptError,
+    StoreUnavailable,
+    UnsafeServer,
+)
 from .keys import LAYOUT, Keys
 from .link import Link
 from .scripts import SCRIPTS, ScriptCall, Switches, command, pack_lua, unpack_reply
 
 log = logging.getLogger("worker.store")
 
-# What a server says when it cannot serve this call now but will later: wait, say so, go on.
-_PASSING = (
-    "LOADING",
-    "BUSY",
-    "OOM",
-    "MOVED",
-    "ASK",
-    "TRYAGAIN",
-    "CLUSTERDOWN",
-    "MASTERDOWN",
-    "NOREPLICAS",
-    "READONLY",
+# What a server says when it cannot serve this call now but will later: wait, say so, go on. redis-py makes
+# classes of most (LOADING is a ConnectionError, MOVED an AskError, MASTERDOWN a ClusterDownError).
+_PASSING = (AskError, ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+_PASSING_TEXTS = ("BUSY", "MISCONF", "NOREPLICAS")
+_REFUSING = (
+    AuthenticationError,
+    AuthenticationWrongNumberOfArgsError,
+    AuthorizationError,
+    NoPermissionError,
 )
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
 
@@ -75,7 +86,7 @@ class RedisWorld:
 
     async def open(self) -> RedisWorld:
         """Connect, check the server and the namespace. Raises UnsafeServer, LayoutMismatch, LeaseMismatch,
-        StoreUnavailable."""
+        AccessRefused, StoreUnavailable."""
         await self._retrying(self._agree)
         return self
 
@@ -102,7 +113,14 @@ class RedisWorld:
 
     async def __call__(self, call: ScriptCall) -> list[Any]:
         """Run a script: the same call again, by its own identity, until the server has answered."""
-        reply: list[Any] = await self._retrying(lambda: self._run(call))
+        sent = False
+
+        async def attempt() -> list[Any]:
+            nonlocal sent
+            resent, sent = sent, True
+            return await self._run(call, resent)
+
+        reply: list[Any] = await self._retrying(attempt)
         return reply
 
     async def command(self, *args: bytes | str | int) -> Any:
@@ -113,12 +131,12 @@ class RedisWorld:
 
         return await self._retrying(attempt)
 
-    async def _run(self, call: ScriptCall) -> list[Any]:
+    async def _run(self, call: ScriptCall, resent: bool) -> list[Any]:
         while True:
             link = await self._connected()
             queues = self._merge(call.partition, call.queues)
             self.round_trips[call.script] = self.round_trips.get(call.script, 0) + 1
-            args = command(self.keys, call, queues, link.server, self.switches)
+            args = command(self.keys, call, queues, link.server, self.switches, resent=resent)
             try:
                 reply = unpack_reply(await link.call("EVALSHA", *args))
             except NoScriptError:
@@ -128,9 +146,9 @@ class RedisWorld:
                 self._merge(call.partition, [name.decode() for name in reply[1]], first=True)
             elif reply[0] == b"closed":
                 await self._open_partition(link, call.partition)
-            elif reply == [b"lost"]:  # the server we speak to was replaced meanwhile
+            elif reply[0] == b"server":
                 await self._drop(link)
-                raise ConnectionError("the partition has met a newer server")
+                raise ConnectionError("the connection leads to another server than it did")
             else:
                 return reply
 
@@ -149,17 +167,15 @@ class RedisWorld:
         while True:
             try:
                 return await attempt()
-            except (
-                ConnectionError,
-                TimeoutError,
-                BusyLoadingError,
-                ReadOnlyError,
-                OSError,
-            ) as error:
+            except _REFUSING as error:
+                raise AccessRefused(f"Redis refuses us: {error}") from error
+            except (ConnectionError, TimeoutError, OSError) as error:
                 reason = str(error) or type(error).__name__
             except ResponseError as error:
                 reason = str(error)
-                if not reason.startswith(_PASSING):
+                if isinstance(error, ReadOnlyError) and self._link is not None:
+                    await self._drop(self._link)  # a replica now: the name may lead to the new primary
+                elif not isinstance(error, _PASSING) and not reason.startswith(_PASSING_TEXTS):
                     raise ScriptError(reason) from error
             if self.patience is not None and loop.time() - start + pause > self.patience:
                 raise StoreUnavailable(f"no answer from Redis for {self.patience:g} s: {reason}")
@@ -174,6 +190,8 @@ class RedisWorld:
         if self._link is None or self._link.broken:
             async with self._linking:
                 if self._link is None or self._link.broken:
+                    if self._link is not None:
+                        await self._drop(self._link)
                     self._link = await Link.open(self.url)
                     self.connects += 1
         return self._link
@@ -187,6 +205,11 @@ class RedisWorld:
         link = await self._connected()
         _refuse_old(link.info)
         await _refuse_evicting(link)
+        await self._agree_layout(link)
+        for partition in self.partitions:
+            await self._open_partition(link, partition)
+
+    async def _agree_layout(self, link: Link) -> None:
         record = self.keys.namespace_record()
         await link.call("HSETNX", record, "layout", LAYOUT)
         layout = (await link.call("HGET", record, "layout")).decode()
@@ -195,8 +218,6 @@ class RedisWorld:
                 f"namespace {self.keys.namespace!r} has key layout {layout}, this version reads {LAYOUT}: "
                 "run a matching version, or use another WORKFLOW_NAMESPACE"
             )
-        for partition in self.partitions:
-            await self._open_partition(link, partition)
 
     async def _open_partition(self, link: Link, partition: int) -> None:
         lease = str(int(self.lease * 1000))

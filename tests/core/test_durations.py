@@ -1,5 +1,6 @@
 """Durations and moments as users write them."""
 
+import contextlib
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -90,10 +91,8 @@ def test_every_number_and_unit_is_read_in_either_case(number: int, unit: str) ->
 
 @given(st.text(max_size=20))
 def test_any_text_is_a_number_of_seconds_or_a_duration_error(text: str) -> None:
-    try:
+    with contextlib.suppress(DurationError):
         assert 0 <= parse_duration(text) < math.inf
-    except DurationError:
-        pass
 
 
 def test_a_moment_keeps_its_zone_and_a_duration_stays_relative() -> None:
@@ -105,7 +104,7 @@ def test_a_moment_keeps_its_zone_and_a_duration_stays_relative() -> None:
 
 
 def test_a_moment_without_a_zone_is_refused_with_the_cure() -> None:
-    with pytest.raises(DurationError, match="has no time zone.*timezone.utc"):
+    with pytest.raises(DurationError, match=r"has no time zone.*timezone\.utc"):
         parse_when(datetime(2030, 1, 1))
 
 

@@ -115,9 +115,7 @@ class PatchCall:
         return f"patch {self.change_id}"
 
 
-Call: TypeAlias = (
-    StepCall | ChildCall | WaitCall | HookCall | DisposeCall | AttributesCall | PatchCall
-)
+Call: TypeAlias = StepCall | ChildCall | WaitCall | HookCall | DisposeCall | AttributesCall | PatchCall
 
 
 # --- how a body ended ---------------------------------------------------------------------------

@@ -59,6 +59,7 @@ class Cursor:
         self.last_create = 0  # slot of the last create event learned
         self.fresh: dict[str, Call] = {}  # issued, not recorded, not void; in the order of issue
         self.drifts: list[Drift] = []
+        self.revived: list[Call] = []  # void calls that turned out to be recorded
         self.contradicted = False  # the log holds another patch under an id given here
         self._creates: deque[Event] = deque()  # recorded, not matched yet
         self._recorded: set[str] = set()  # ids of every create event learned
@@ -140,9 +141,7 @@ class Cursor:
     def is_ahead(self, slot: int) -> bool:
         """Whether the log holds, up to `slot`, a call this body has not issued yet."""
         creates = self._creates
-        return bool(creates) and any(
-            event.id not in self._ids for event in creates if event.slot <= slot
-        )
+        return bool(creates) and any(event.id not in self._ids for event in creates if event.slot <= slot)
 
     # --- the check ------------------------------------------------------------------------------
 
@@ -165,9 +164,8 @@ class Cursor:
                 return self._mismatch(event, call)
             self._next += 1
         problem = self._compare(event, call)
-        if problem is None:
-            self._void.pop(event.id, None)
-            self.fresh.pop(event.id, None)
+        if problem is None and self.fresh.pop(event.id, None) is None:
+            self.revived.append(self._void.pop(event.id))
         return problem
 
     def _next_issued(self) -> Call | None:
@@ -184,7 +182,7 @@ class Cursor:
             return self._mismatch(event, call)
         if isinstance(call, StepCall | ChildCall):
             record = unpack(StepCreated, event.data)
-            if record.label != call.label:
+            if record.name != call.name or bool(record.child_run_id) != isinstance(call, ChildCall):
                 return self._mismatch(event, call)
             if record.input != call.input:
                 self.drifts.append(Drift(event.slot, call.id, call.name))

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
-from operator import attrgetter
 from typing import Any, TypeVar
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 R = TypeVar("R")
 
@@ -112,28 +110,23 @@ class PatchRecorded:
 
 def pack(record: object) -> bytes:
     """The bytes of a record."""
-    packed: bytes = msgpack.packb(_reader(type(record))(record))
+    packed: bytes = msgpack.packb([getattr(record, name) for name in _names(type(record))])
     return packed
 
 
 def unpack(kind: type[R], data: bytes) -> R:
     """Read a record of `kind`. Raises ValueError for anything `pack` did not write."""
     try:
-        values = msgpack.unpackb(data, strict_map_key=False)
-        return kind(*values[: _width(kind)])
+        return kind(*msgpack.unpackb(data)[: len(_names(kind))])
     except Exception as error:
         raise ValueError(f"not a {kind.__name__} record: {error}") from error
 
 
-@lru_cache(maxsize=None)
-def _width(kind: type[Any]) -> int:
-    return len(fields(kind))
+_NAMES: dict[Any, tuple[str, ...]] = {}
 
 
-@lru_cache(maxsize=None)
-def _reader(kind: type[Any]) -> Any:
-    names = [each.name for each in fields(kind)]
-    if len(names) == 1:
-        only = attrgetter(names[0])
-        return lambda record: (only(record),)
-    return attrgetter(*names)
+def _names(kind: Any) -> tuple[str, ...]:
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(each.name for each in fields(kind))
+    return names

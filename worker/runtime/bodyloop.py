@@ -23,7 +23,9 @@ import sys
 import weakref
 from asyncio import events
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -31,10 +33,12 @@ from ..sdk.errors import BodyDropped
 from .watchdog import Watch
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 log = logging.getLogger("worker.body")
 
 MAX_TURNS = 100_000  # callbacks in a row without a new call
+MAX_REFUSALS = 100  # BodyDropped raised into one coroutine
 STUCK_AFTER = 10.0  # seconds
 
 
@@ -91,11 +95,11 @@ class BodyTimer(asyncio.TimerHandle):
     wait_id: str
 
 
-class Rest:
-    """How a drive of the loop ended."""
+class Rest(StrEnum):
+    """How a `turn` ended."""
 
     QUIET = "quiet"  # nothing is ready, or the main task is done
-    SPINNING = "spinning"  # too many turns without a new call
+    SPINNING = "spinning"  # too many callbacks without a new call
     STUCK = "stuck"  # interrupted by the watchdog
 
 
@@ -105,45 +109,47 @@ class BodyLoop(asyncio.AbstractEventLoop):
     def __init__(self, body: TimerPort, run_id: str, *, stuck_after: float = STUCK_AFTER) -> None:
         self.body = body
         self.main: BodyTask | None = None
-        self.tasks: dict[BodyTask, None] = {}  # not done, in the order of creation
+        self._tasks: list[BodyTask] = []  # in the order of creation; done ones go in time
+        self._prune_at = 64
         self.dropping = False
         self.turns = 0  # since the last new call
         self.escaped: BaseException | None = None  # SystemExit or KeyboardInterrupt of a task
-        self.frames: tuple[str, ...] = ()  # where it was when it was interrupted
         self.generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
         self.abandoned: list[AsyncGenerator[Any, Any]] = []
         self._ready: deque[asyncio.Handle] = deque()
         self._count = 0
         self._base = int.from_bytes(blake2b(run_id.encode(), digest_size=5).digest()) << 16
-        self._stuck_after = stuck_after
+        self._watch = Watch(stuck_after)
+        self._refusals = 0
 
     # --- driving --------------------------------------------------------------------------------
 
-    def drive(self) -> str:
-        """Run until the body is quiet or its main task is done; answers a word of `Rest`."""
+    @contextmanager
+    def current(self) -> Iterator[Watch]:
+        """Make this the running loop of the thread for a block that calls `turn`.
+
+        The block ends early, without an error, when code in it does not come to rest: the watch
+        then says `fired`.
+        """
         outer = events._get_running_loop()
         if outer is not None and asyncio.current_task(outer) is not None:
             raise RuntimeError("a body is driven from a callback of the loop, not inside a task")
         hooks = sys.get_asyncgen_hooks()
-        rest = Rest.STUCK
-        with Watch(self._stuck_after) as watch:
-            try:
+        watch = self._watch
+        try:
+            with watch:
                 events._set_running_loop(self)
+                # Else a generator abandoned here would be finished on the worker's own loop.
                 sys.set_asyncgen_hooks(self._generator_started, self._generator_abandoned)
-                rest = self._turn(watch)
-            finally:
-                sys.set_asyncgen_hooks(*hooks)
-                events._set_running_loop(outer)
-        if watch.fired:
-            # The interruption may have surfaced inside the finally above.
+                yield watch
+        finally:
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)
-            self.frames = watch.frames
-            return Rest.STUCK
-        return rest
 
-    def _turn(self, watch: Watch) -> str:
-        ready = self._ready
+    def turn(self) -> Rest:
+        """Run until nothing is ready or the main task is done; only inside `current`."""
+        ready, watch = self._ready, self._watch
+        watch.restart()
         while ready:
             handle = ready.popleft()
             if not handle._cancelled:  # type: ignore[attr-defined]
@@ -153,8 +159,10 @@ class BodyLoop(asyncio.AbstractEventLoop):
                     self.escaped = error
                     return Rest.QUIET
             self.turns += 1
-            if watch.fired or self.turns > MAX_TURNS:
-                return Rest.STUCK if watch.fired else Rest.SPINNING
+            if watch.fired:  # the task that was hit keeps the interruption as its result
+                return Rest.STUCK
+            if self.turns > MAX_TURNS:
+                return Rest.SPINNING
             if self.main is not None and self.main.done():
                 break
         return Rest.QUIET
@@ -193,11 +201,12 @@ class BodyLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        self.check()
         timer = BodyTimer(when, callback, args, self, context)
+        timer.wait_id = ""
+        if self.hold() is not None:
+            return timer
         delay = when - self.time()
         if delay <= 0:
-            timer.wait_id = ""
             self._ready.append(timer)
         else:
             # Rounded to the microsecond first: `time() + delay - time()` is not quite delay.
@@ -217,8 +226,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
         return self.body.now_ms() / 1000
 
     def create_future(self) -> BodyFuture:
-        self.check()
-        return BodyFuture(loop=self)
+        return self.hold() or BodyFuture(loop=self)
 
     def create_task(  # type: ignore[override]
         self,
@@ -235,22 +243,47 @@ class BodyLoop(asyncio.AbstractEventLoop):
         label = f"task {self._count + 1}" if name is None else str(name)
         return self.spawn(coro, label, context or contextvars.copy_context())
 
-    def spawn(
-        self, coro: Coroutine[Any, Any, Any], name: str, context: contextvars.Context
-    ) -> BodyTask:
+    def spawn(self, coro: Coroutine[Any, Any, Any], name: str, context: contextvars.Context) -> BodyTask:
         """Make a task. Unlike `create_task` it may be called while the loop does not run."""
         task = BodyTask(coro, loop=self, name=name, context=context)
-        self.tasks[task] = None
-        task.add_done_callback(self._task_done)
+        if len(self._tasks) >= self._prune_at:
+            self._tasks = self.pending()
+            self._prune_at = 64 + 2 * len(self._tasks)
+        self._tasks.append(task)
         return task
 
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self.tasks.pop(task, None)  # type: ignore[call-overload]
+    def pending(self) -> list[BodyTask]:
+        """The tasks that are not done, in the order of creation."""
+        return [task for task in self._tasks if not task.done()]
+
+    # --- being dropped --------------------------------------------------------------------------
+
+    def start_dropping(self) -> None:
+        """From now on nothing is recorded and nothing runs; see `teardown`."""
+        self.dropping = True
+        self._ready.clear()
 
     def check(self) -> None:
         """Raise `BodyDropped` when the body is being dropped."""
         if self.dropping:
             raise BodyDropped("this body is being dropped from memory; nothing is recorded")
+
+    def hold(self) -> BodyFuture | None:
+        """For a call that awaits something, instead of `check`.
+
+        A coroutine that swallows `BodyDropped` and calls again would never end; from its hundredth
+        call on it gets a future that never completes, and is suspended for good.
+        """
+        if not self.dropping:
+            return None
+        self._refusals += 1
+        if self._refusals <= MAX_REFUSALS:
+            self.check()
+        return BodyFuture(loop=self)
+
+    def forget_refusals(self) -> None:
+        """Count the refusals of the next coroutine anew."""
+        self._refusals = 0
 
     # --- small questions ------------------------------------------------------------------------
 
@@ -294,6 +327,22 @@ class BodyLoop(asyncio.AbstractEventLoop):
             self.abandoned.append(generator)
 
 
+def drive(loop: asyncio.AbstractEventLoop, work: Callable[[], R]) -> asyncio.Future[R]:
+    """Call `work` from a callback of `loop`, as driving a body demands; the future has its result."""
+    done: asyncio.Future[R] = loop.create_future()
+
+    def callback() -> None:
+        if done.cancelled():
+            return
+        try:
+            done.set_result(work())
+        except Exception as error:
+            done.set_exception(error)
+
+    loop.call_soon(callback)
+    return done
+
+
 # --- what a body must not do --------------------------------------------------------------------
 
 
@@ -309,19 +358,18 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
     return refused
 
 
-_REFUSED = (
-    "run_forever run_until_complete stop close call_soon_threadsafe run_in_executor "
-    "set_default_executor shutdown_default_executor getaddrinfo getnameinfo create_connection "
-    "create_server start_tls create_unix_connection create_unix_server connect_accepted_socket "
-    "create_datagram_endpoint connect_read_pipe connect_write_pipe subprocess_shell subprocess_exec "
-    "add_reader remove_reader add_writer remove_writer sock_recv sock_recv_into sock_recvfrom "
-    "sock_recvfrom_into sock_sendall sock_sendto sock_connect sock_accept sock_sendfile sendfile "
-    "add_signal_handler remove_signal_handler set_task_factory set_exception_handler set_debug"
-).split()
+_REFUSED = """
+    run_forever run_until_complete stop close call_soon_threadsafe run_in_executor
+    set_default_executor shutdown_default_executor getaddrinfo getnameinfo create_connection
+    create_server start_tls create_unix_connection create_unix_server connect_accepted_socket
+    create_datagram_endpoint connect_read_pipe connect_write_pipe subprocess_shell subprocess_exec
+    add_reader remove_reader add_writer remove_writer sock_recv sock_recv_into sock_recvfrom
+    sock_recvfrom_into sock_sendall sock_sendto sock_connect sock_accept sock_sendfile sendfile
+    add_signal_handler remove_signal_handler set_task_factory set_exception_handler set_debug
+"""
 
-for _name in _REFUSED:
+for _name in _REFUSED.split():
     setattr(BodyLoop, _name, _refuse(_name))
-BodyLoop.__abstractmethods__ = frozenset()
 
 
 def _refuse_as_completed(coro: Coroutine[Any, Any, Any]) -> None:

@@ -25,7 +25,7 @@ class BodyInterrupted(BaseException):
 
 
 class Watch:
-    """Watches the thread that entered it: ``with Watch(10.0) as watch: ...``.
+    """Watches the thread that entered it: ``with Watch(10.0) as watch: ...``. It can be entered again.
 
     `BodyInterrupted` may surface anywhere inside the block and is swallowed at its end; `fired`
     says afterwards that it was raised, `frames` where the code was.
@@ -42,6 +42,8 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._thread = threading.get_ident()
+        self._seen = 0
+        self.fired = False
         self._armed = True
         _watchdog().add(self)
         return self
@@ -63,6 +65,10 @@ class Watch:
                 # Not delivered yet: it must not hit whatever runs next on this thread.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
         _watchdog().remove(self)
+
+    def restart(self) -> None:
+        """Count the time from now."""
+        self._seen = 0
 
     def look(self) -> None:
         """Called by the watchdog's thread, every tick."""

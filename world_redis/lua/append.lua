@@ -6,9 +6,11 @@
 --           14 has parent, 15 max events, 16 retention ms, 17 parent's event data]
 --   fact      [code, id, data, at, epoch slot, epoch mark, send or [], due_in, cause]
 --   decision  [code, id, data, mode, due_in, due_at, token, detach]
---   child     [run id, step, field list, data, queue, payload]
+--   child     [run id, step, field list, data, queue, payload]   step '': the run this one continues as
 --   send      [kind, key, queue, payload, due_in, due_at]
 --   settle    [message id, number]
+-- Facts are ends of steps and waits (sr so sf wo); decisions are everything else a body causes (rs ro rf rx
+-- sc ss wc hc hd hx as pr). Cancel requests and hook payloads have scripts of their own.
 --
 -- Order: the carrier's fence → facts (each by its own entity and epoch) → decisions, all or none →
 -- settles and withdrawals → sends. Nothing that can fail comes after the first write.
@@ -19,20 +21,62 @@
 --          conflict    a decision was refused; `decisions` says which and why
 --          superseded, lost, gone   the carrier is not the holder; `gone` answers a resend that settled
 --          expired     the run is finished      invalid   the log is full
---          not_found   no such run
+--          not_found   no such run: what this writer holds is settled
 -- Whatever the answer, facts are judged and written, and the events after `seen` come along.
 --
 -- Prevents: a step recorded but its successor not queued; a result lost because the world moved on; a run
--- message settled while a decisive event exists that its body has not seen.
+-- message settled while a decisive event exists that its body has not seen. Without a position a run message
+-- is settled on a finished or parked run only.
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
 
 local FACTS, DECISIONS, CHILDREN, SENDS, WITHDRAWS, SETTLES = A[7], A[8], A[9], A[10], A[11], A[12]
 local run = run_load(1, A[1])
-if run.status == 'absent' then return pack({ 'not_found' }) end
+
+-- Which of the named deliveries does this writer really hold? Joined ones it lost are skipped.
+local function settles_held()
+  local found, of_run = {}, false
+  for _, settle in ipairs(SETTLES) do
+    local word, m = message_held(settle[1], settle[2], A[2][3])
+    if word == 'ok' and m.run == run.id then
+      found[#found + 1] = m
+      if m.kind == 'run' then of_run = true end
+    end
+  end
+  return found, of_run
+end
+
+local settling, settles_run = settles_held()
+if run.status == 'absent' then -- expired, or never there: its messages would come back for ever
+  for _, m in ipairs(settling) do message_settle(nil, m) end
+  return pack({ 'not_found' })
+end
 
 local TERMINAL = { ro = 'completed', rf = 'failed', rx = 'cancelled' }
+local IS_FACT = { sr = true, so = true, sf = true, wo = true }
+local NEITHER = { rc = true, rq = true, hr = true } -- they have scripts of their own
+local child_of = {}
+for i, child in ipairs(CHILDREN) do child_of[child[2]] = { child = child, index = i } end
+
+-- A writer's bug must show before the first write, not in the middle.
+local function well_formed()
+  for _, fact in ipairs(FACTS) do
+    if not IS_FACT[fact[1]] or not string.find(fact[2], '^[sw]%d+$') then return false end
+  end
+  for _, decision in ipairs(DECISIONS) do
+    local rule, id = RULES[decision[1]], decision[2]
+    if not rule or IS_FACT[decision[1]] or NEITHER[decision[1]] then return false end
+    if rule.subject ~= 'run' and not (string.find(id, '^%l%d+$') and SUBJECT[string.sub(id, 1, 1)] == rule.subject) then
+      return false
+    end
+    if decision[4] == 'child' and not child_of[id] then return false end
+    if TERMINAL[decision[1]] and run.parent ~= '' and A[14] ~= 1 then return false end
+  end
+  return true
+end
+if not well_formed() then return redis.error_reply('ERR malformed transition') end
+
 local fact_answers, decision_answers, epochs = {}, {}, {}
 
 local function reply(word, unsettled)
@@ -60,7 +104,7 @@ if A[2][1] ~= '' then
   end
 end
 local asks = #DECISIONS + #SENDS + #WITHDRAWS + #SETTLES > 0
-local equal = #A[5] == 0 or position_equals(run, A[5])
+local equal = #A[5] == 3 and position_equals(run, A[5])
 
 -- Facts -----------------------------------------------------------------------------------------------
 
@@ -70,8 +114,9 @@ local function fact_judge(fact)
   if run.finished and rule.finished ~= '' then return rule.finished end
   local answer = rule.answers[entity_state(run, id, entity)]
   if answer ~= 'ok' then return answer end
-  if rule.guard == 'epoch' and not (entity[STEP.slot] == fact[5] and entity[STEP.mark] == fact[6]) then
-    return 'superseded'
+  if rule.guard == 'epoch' then
+    local same = entity[STEP.slot] == fact[5] and entity[STEP.mark] == fact[6]
+    if not same or entity[STEP.mode] == 'child' then return 'superseded' end
   end
   if rule.guard == 'due' and entity[2] > now then return 'too_early' end
   return 'ok', entity
@@ -123,8 +168,6 @@ local facts_decided = run.decided or false
 -- Decisions: judged on a copy, so that nothing of a refused batch remains ------------------------------
 
 local plan = {} -- id → state after the decisions judged so far
-local child_of = {}
-for i, child in ipairs(CHILDREN) do child_of[child[2]] = { child = child, index = i } end
 
 local function decision_judge(decision)
   local code, id = decision[1], decision[2]
@@ -132,9 +175,9 @@ local function decision_judge(decision)
   if run.finished and rule.finished ~= '' then return rule.finished end
   if rule.subject == 'run' then
     if code == 'rs' and plan[''] then return 'exists' end
+    plan[''] = code == 'rs' or plan['']
     return rule.answers[run.status]
   end
-  if rule.subject == 'attr' then return 'ok' end
   local entity = entity_load(run, id)
   local answer = rule.answers[plan[id] or entity_state(run, id, entity)]
   if answer == 'ok' and rule.guard == 'claim' and entity and not plan[id] then
@@ -205,24 +248,22 @@ local function child_create(index, child)
   message_ensure(born, 'run', 'wake', child[5], child[6], now)
 end
 
--- Which of the named deliveries does this writer really hold? Joined ones it lost are skipped.
-local function settles_held()
-  local found, of_run = {}, false
-  for _, settle in ipairs(SETTLES) do
-    local word, m = message_held(settle[1], settle[2], A[2][3])
-    if word == 'ok' then
-      found[#found + 1] = m
-      if m.kind == 'run' then of_run = true end
-    end
+-- Only for a step this transition created: a child that has come and gone is not started twice.
+local function children_create()
+  local created = { [''] = true }
+  for i, decision in ipairs(DECISIONS) do
+    if decision[1] == 'sc' and decision_answers[i] == 'ok' then created[decision[2]] = true end
   end
-  return found, of_run
+  for i, child in ipairs(CHILDREN) do
+    if created[child[2]] then child_create(i, child) end
+  end
 end
 
 local word, unsettled, terminal = 'ok', false, nil
-local settling, settles_run = settles_held()
 if held ~= 'ok' and (asks or held ~= 'none') then
   word = held == 'none' and 'superseded' or held
 elseif run.finished then
+  decisions_judge()
   word = (#DECISIONS > 0 or not accepted) and 'expired' or 'ok'
 elseif not accepted or (A[6] == 1 and not equal) then
   word = 'stale'
@@ -232,14 +273,15 @@ elseif #DECISIONS > 0 then
 end
 
 local seen_all = equal and (A[6] == 1 or not facts_decided)
-for _, decision in ipairs(DECISIONS) do
-  if RULES[decision[1]].decisive then seen_all = false end
+for i, decision in ipairs(DECISIONS) do
+  if decision_answers[i] == 'ok' and RULES[decision[1]].decisive then seen_all = false end
 end
-if run.finished or run.parked ~= '' then seen_all = true end
+local fenced = not run.finished and run.parked == ''
 if word == 'ok' and terminal and not seen_all then word = 'stale' end
-if word == 'ok' and settles_run and not seen_all then unsettled = true end
+if word == 'ok' and settles_run and fenced and not seen_all then unsettled = true end
 
 local kept = carrier -- the carrier, unless it is settled here
+local rested = false -- a pass was settled whose body has seen everything, this transition's own events too
 local function deliveries_settle()
   for _, m in ipairs(settling) do
     if m.kind ~= 'run' or not unsettled then
@@ -247,7 +289,8 @@ local function deliveries_settle()
       if carrier and m.id == carrier.id then kept = nil end
     end
   end
-  if settles_run and not unsettled and not run.finished then
+  if settles_run and seen_all and not unsettled and not run.finished then
+    rested = true
     call('HSET', run.keys.run, 'settled', run.count .. ':' .. run.pslot .. ':' .. run.pmark)
   end
 end
@@ -275,7 +318,7 @@ elseif word == 'ok' then
   for i, decision in ipairs(DECISIONS) do
     if decision_answers[i] == 'ok' and not TERMINAL[decision[1]] then decision_write(decision) end
   end
-  for i, child in ipairs(CHILDREN) do child_create(i, child) end
+  children_create()
 end
 
 -- Rescue counts first: a message withdrawn at the run's end must carry them no longer.
@@ -285,14 +328,20 @@ if word == 'ok' and terminal then
   log_append(run, terminal[1], '', 0, terminal[3], '')
   local parent = A[14] == 1 and run_load(1 + #CHILDREN + 1, run.parent) or nil
   run_finish(run, TERMINAL[terminal[1]], A[16])
-  parent_notify(run, parent, terminal[1] == 'ro' and 'so' or 'sf', A[17])
+  if child_of[''] then
+    parent_move(run, parent, child_of[''].child[1])
+  else
+    parent_notify(run, parent, terminal[1] == 'ro' and 'so' or 'sf', A[17])
+  end
 else
   run_save(run)
 end
 
 local function send_ensure(send, due)
+  if send[1] == 'rescue' then return rescue_ensure(run) end
   local step = send[1] == 'step' and entity_load(run, send[2])
-  if send[1] == 'step' and not (step and step[STEP.state] ~= 'withdrawn') then return end
+  local waits = step and step[STEP.state] ~= 'withdrawn' and step[STEP.mode] ~= 'child'
+  if send[1] == 'step' and not waits then return end
   if send[1] ~= 'step' and run.parked ~= '' then return end -- a parked run sends no wakes
   message_ensure(run, send[1], send[2], send[3], send[4], due)
 end
@@ -306,13 +355,13 @@ if not run.finished then
     end
   end
   -- The wake rule: whoever appends a decisive event ensures the run's wake, unless it holds a run message
-  -- of this run and leaves it unsettled.
+  -- of this run and leaves it unsettled, or has just settled one with a body that saw the event.
   local awake = held == 'ok' and kept and kept.kind == 'run' and kept.run == run.id
-  if run.decided and not awake then wake(run) end
+  if run.decided and not awake and not rested then wake(run) end
 end
 
 if kept and held == 'ok' then
-  kept = message_load(kept.id)
+  if run.finished then kept = message_load(kept.id) end -- the end was signalled to it
   kept.seq = A[3]
   kept.answer = pack({ MARK, word, unsettled and 1 or 0, fact_answers, decision_answers, epochs })
   message_save(kept)

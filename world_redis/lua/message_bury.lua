@@ -2,8 +2,8 @@
 --
 -- runs     1: the run its envelope names
 -- ARGV[3]  [1 run id, 2 message id, 3 number, 4 consumer, 5 reason, 6 detail, 7 step_failed's data]
--- Answers  [word]: ok · owned (the step runs under another live delivery: the message is dropped) ·
---          superseded · lost · gone
+-- Answers  [word]: ok · owned (the step runs under another live delivery: the message is dropped, the rescue
+--          ensured) · superseded · lost · gone
 --
 -- A run message parks its run; a step message fails its step (the failure is catchable in the body).
 
@@ -23,6 +23,7 @@ if word == 'ok' then
     'queue', m.queue, 'reason', A[5], 'detail', A[6], 'payload', call('HGET', K.messages, m.id .. ':p') or '')
 end
 message_settle(run.status ~= 'absent' and run or nil, m)
+if word == 'owned' then rescue_ensure(run) end
 if alive and word == 'ok' then
   if step and step[STEP.state] ~= 'withdrawn' then
     step_release(run, step)

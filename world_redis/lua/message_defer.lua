@@ -13,10 +13,8 @@ for i, item in ipairs(A[2]) do
   local word, m = message_held(item[1], item[2], A[1])
   if word == 'ok' then
     message_displace(m)
-    m.attempt, m.holder, m.seq, m.answer = 0, '', 0, ''
     if A[4] ~= '' then m.queue = A[4] end
-    message_place(m, now + A[3])
-    message_save(m)
+    message_return(m, now + A[3])
   end
   words[i] = word
 end

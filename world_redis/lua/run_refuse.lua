@@ -35,18 +35,14 @@ call('HSET', run.keys.run, 'refused_since', int(since), 'refused_by', builds)
 if run.parked == '' and now - since < A[7] then
   for _, m in ipairs(held) do
     message_displace(m)
-    m.attempt, m.holder, m.seq, m.answer = 0, '', 0, ''
-    message_place(m, now + A[8])
-    message_save(m)
+    message_return(m, now + A[8])
   end
   return pack({ 'deferred' })
 end
 for _, m in ipairs(held) do
   if m.kind == 'step' then -- the run parks; its step waits for whoever knows it
     message_displace(m)
-    m.attempt, m.holder, m.seq, m.answer = 0, '', 0, ''
-    message_place(m, now + max(A[8], 1000))
-    message_save(m)
+    message_return(m, now + max(A[8], 1000))
   else
     message_settle(run, m)
   end

@@ -4,6 +4,9 @@
 -- ARGV[3]  [1 run id, 2 event data, 3 parent run id or '', 4 parent's event data, 5 retention ms, 6 code:
 --           'rx', or 'rf' for a run the machinery fails]
 -- Answers  [word]: ok · exists (cancelled already) · conflict (ended otherwise) · not_found
+--          ['parent', run id]   it has a parent whose keys are missing: call again
+--
+-- Prevents: a run that ended with a parent that still waits for it.
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -11,6 +14,7 @@ if refused ~= 'ok' then return pack({ refused }) end
 local run = run_load(1, A[1])
 local answer = RULES[A[6]].answers[run.status]
 if answer ~= 'ok' then return pack({ answer }) end
+if run.parent ~= A[3] then return pack({ 'parent', run.parent }) end
 local parent = A[3] ~= '' and run_load(2, A[3]) or nil
 log_append(run, A[6], '', 0, A[2], '')
 run_finish(run, A[6] == 'rx' and 'cancelled' or 'failed', A[5])

@@ -54,12 +54,7 @@ if answer == 'too_early' then
 elseif answer ~= 'ok' then
   message_settle(run.status ~= 'absent' and run or nil, m)
   if answer == 'exists' then wake(run) end
-  if answer == 'owned' then
-    if not rescue_armed(run) then
-      rescue_owner(run, step[STEP.owner], 1)
-      rescue_save(run)
-    end
-  end
+  if answer == 'owned' then rescue_ensure(run) end
   return reply(answer, 0, left)
 end
 

@@ -1,7 +1,7 @@
 -- Hand out messages of one partition to one worker: the whole admission.
 --
 -- ARGV[3]  [1 consumer, 2 run budget, 3 step budget, 4 queues served, in order, 5 worker is empty 0/1]
--- Answers  ['ok', deliveries, ms until something falls due here, crowded 0/1]
+-- Answers  ['ok', deliveries, ms until something falls due or lapses here, at most 1000, crowded 0/1]
 --   delivery  [message id, number, kind, run id, key, queue, attempt, payload]
 --   crowded   a message on its third attempt or later waits for a worker that holds nothing else: it may be
 --             what killed the earlier ones
@@ -9,6 +9,8 @@
 -- Order: due messages become ready · lapsed deliveries are handed out first · then the ready ones, oldest
 -- first. With a budget of 0 it only promotes, which is how a full worker still keeps time for the fleet.
 -- A hand-out sets holder, number + 1 and the deadline; that moment ends what the earlier delivery owned.
+-- A resent call first hands out once more, unchanged, what its earlier sending had handed out.
+-- A wake that a rescue sends has the payload 'rescue'; every other wake but the first has none.
 --
 -- Prevents: a worker taking more than it can run; two holders of one delivery; a message in no place.
 
@@ -31,12 +33,16 @@ local function owners_deadline(m)
 end
 
 -- All owners live: look again at their earliest deadline. Otherwise the run gets a wake, which looks at its
--- steps; the rescue stays armed while one of them runs.
+-- steps; the rescue stays armed while one of them runs. It keeps the wake it sent in `answer` and sends no
+-- other while that one waits; a parked run gets none.
 local function rescue_due(m)
   local keys = Q[m.queue]
   local deadline = owners_deadline(m)
-  if not deadline then
-    message_publish('run', m.run, 'wake', m.queue, 'rescue', now)
+  local last = not deadline and m.answer ~= '' and message_load(m.answer)
+  local waits = last and last.state ~= 'f'
+  if not deadline and not waits and call('HEXISTS', K.parked, m.run) == 0 then
+    m.answer = message_publish('run', m.run, 'wake', m.queue, 'rescue', now).id
+    message_save(m)
     call('HINCRBY', K.record, 'rescues', 1)
   end
   call('ZADD', keys.delayed, int(deadline or now + LEASE), m.id)
@@ -73,13 +79,30 @@ local function admit(m, attempt)
   return true
 end
 
+local function deliver(m)
+  local payload = call('HGET', K.messages, m.id .. ':p') or ''
+  deliveries[#deliveries + 1] = { m.id, m.number, m.kind, m.run, m.key, m.queue, m.attempt, payload }
+end
+
+-- Until the first transition under it, a delivery's `answer` is the mark of the call that handed it out.
 local function hand_out(m, attempt)
   m.state, m.entry, m.number, m.attempt = 'f', '', m.number + 1, attempt
-  m.holder, m.seq, m.answer = CONSUMER, 0, ''
+  m.holder, m.seq, m.answer = CONSUMER, 0, MARK
   call('ZADD', Q[m.queue].flight, int(now + LEASE), m.id)
   message_save(m)
-  local payload = call('HGET', K.messages, m.id .. ':p') or ''
-  deliveries[#deliveries + 1] = { m.id, m.number, m.kind, m.run, m.key, m.queue, attempt, payload }
+  deliver(m)
+end
+
+local function take_again(queue)
+  for _, id in ipairs(call('ZRANGE', Q[queue].flight, 0, -1)) do
+    local m = message_load(id)
+    if m and m.holder == CONSUMER and m.seq == 0 and m.answer == MARK then
+      local kind = m.kind == 'step' and 'step' or 'run'
+      budget[kind] = budget[kind] - 1
+      alone = alone or m.attempt >= ALONE_FROM
+      deliver(m)
+    end
+  end
 end
 
 local function take_lapsed(queue)
@@ -108,13 +131,18 @@ local function take_ready(queue)
   if call('XLEN', Q[queue].ready) > 0 then ring(queue) end
 end
 
+-- What lapsed and was not admitted is nobody's reason to come back at once.
 local function next_due(queue)
   local due = call('ZRANGE', Q[queue].delayed, 0, 0, 'WITHSCORES')[2]
-  local deadline = call('ZRANGE', Q[queue].flight, 0, 0, 'WITHSCORES')[2]
+  local later = amnesty > now and '-inf' or '(' .. int(now)
+  local deadline = call('ZRANGEBYSCORE', Q[queue].flight, later, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   deadline = deadline and max(tonumber(deadline), amnesty)
   return min(due and tonumber(due) or 9e15, deadline or 9e15)
 end
 
+if RESENT then
+  for _, queue in ipairs(SERVED) do take_again(queue) end
+end
 local soonest = now + 1000
 for _, queue in ipairs(SERVED) do
   promote(queue)

@@ -23,6 +23,7 @@ MAX_BYTES = 1 << 20
 
 _CONSTANTS = {None: b"null", True: b"true", False: b"false"}
 _ANY = shape_of(Any)
+_TOO_DEEP = "nested too deeply for what is left of the stack"
 
 
 class Codec:
@@ -115,8 +116,11 @@ class Codec:
             tree = tagger.tag(shape.dump(value))
         except Unfit as unfit:
             raise SerializationError(unfit.reason, path=path + unfit.trail) from unfit.__cause__
+        except RecursionError:
+            raise SerializationError(_TOO_DEEP, path=path) from None
         except PydanticSerializationError as error:
-            raise SerializationError(str(error), path=path) from None
+            # Raised for the user's own serializers.
+            raise SerializationError(str(error), path=path) from error
         exact = shape.any or shape.plain is type(value)
         if self.strict or tagger.needs_check or not exact:
             self._check(value, tree, shape, path)
@@ -128,6 +132,8 @@ class Codec:
             value = untag(tree, self.types)
         except Unfit as unfit:
             raise SerializationError(unfit.reason, path=path + unfit.trail) from unfit.__cause__
+        except RecursionError:
+            raise SerializationError(_TOO_DEEP, path=path) from None
         if shape.any or shape.plain is type(value):
             return value
         try:
@@ -135,6 +141,9 @@ class Codec:
         except pydantic.ValidationError as error:
             # Without a cause: pydantic's own text shows the values, which may be secrets.
             raise _does_not_fit(error, path) from None
+        except Exception as error:
+            # A validator or __post_init__ of the user's.
+            raise TypeValidationError(f"reading it raised {error!r}", path=path) from error
 
     def dump(self, tree: Any, path: str) -> bytes:
         """The bytes of a tree, within the limit."""

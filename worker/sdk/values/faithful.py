@@ -78,7 +78,8 @@ def _check_dict(given: dict[Any, Any], read: dict[Any, Any], strict: bool) -> No
             check_same(key, key_back, strict=strict)
             check_same(item, item_back, strict=strict)
         except Unfit as unfit:
-            raise unfit.under(key_step(key)) from None
+            unfit.under(key_step(key))
+            raise
 
 
 def _check_items(given: Any, read: Any, strict: bool) -> None:
@@ -88,7 +89,8 @@ def _check_items(given: Any, read: Any, strict: bool) -> None:
         try:
             check_same(item, item_back, strict=strict)
         except Unfit as unfit:
-            raise unfit.under(f"[{index}]") from None
+            unfit.under(f"[{index}]")
+            raise
 
 
 def _check_set(given: Any, read: Any, strict: bool) -> None:
@@ -129,7 +131,8 @@ def _check_attributes(given: dict[str, Any], read: dict[str, Any], strict: bool)
         try:
             check_same(item, read[name], strict=strict)
         except Unfit as unfit:
-            raise unfit.under(key_step(name)) from None
+            unfit.under(key_step(name))
+            raise
 
 
 def _equal(given: Any, read: Any) -> bool:

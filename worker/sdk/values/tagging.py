@@ -16,7 +16,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import orjson
@@ -41,17 +41,20 @@ class Unfit(Exception):
         self.reason = reason
         self.trail = ""
 
-    def under(self, step: str) -> Unfit:
+    def under(self, step: str) -> None:
         """Put ``step`` in front of the way to the culprit."""
         self.trail = step + self.trail
-        return self
 
 
 def key_step(key: object) -> str:
     """How a dictionary key or field looks in a path."""
     if isinstance(key, str) and key.isidentifier():
         return f".{key}"
-    text = repr(key)
+    try:
+        text = repr(key)
+    except Exception:
+        # Also an int of thousands of digits.
+        text = type(key).__name__
     return f"[{text if len(text) <= 60 else text[:57] + '...'}]"
 
 
@@ -124,7 +127,8 @@ class Tagger:
             try:
                 out[key] = self.tag(item, depth + 1)
             except Unfit as unfit:
-                raise unfit.under(key_step(key)) from None
+                unfit.under(key_step(key))
+                raise
         if len(out) == 1 and next(iter(out)).startswith("$"):
             return self._tag_pairs(value, depth)
         return out
@@ -135,7 +139,8 @@ class Tagger:
             try:
                 pairs.append([self._tag_key(key, depth + 3), self.tag(item, depth + 3)])
             except Unfit as unfit:
-                raise unfit.under(key_step(key)) from None
+                unfit.under(key_step(key))
+                raise
         return {"$dict": pairs}
 
     def _tag_key(self, key: Any, depth: int) -> Any:
@@ -150,14 +155,16 @@ class Tagger:
             for item in value:
                 out.append(self.tag(item, depth))
         except Unfit as unfit:
-            raise unfit.under(f"[{len(out)}]") from None
+            unfit.under(f"[{len(out)}]")
+            raise
         return out
 
     def _tag_sorted(self, value: Collection[Any], depth: int) -> list[Any]:
         try:
             items = [self.tag(item, depth) for item in value]
         except Unfit as unfit:
-            raise unfit.under("{}") from None
+            unfit.under("{}")
+            raise
         return sorted(items, key=orjson.dumps)
 
     def _tag_object(self, value: Any, entry: Registration, depth: int) -> Any:
@@ -208,6 +215,7 @@ _PLAIN_BASES: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = (
     (frozenset, frozenset),
     (deque, list),
     (str, str.__str__),
+    (PurePath, str),
 )
 
 
@@ -247,7 +255,8 @@ def untag(tree: Any, types: TypeRegistry) -> Any:
                 try:
                     tree[index] = untag(item, types)
                 except Unfit as unfit:
-                    raise unfit.under(f"[{index}]") from None
+                    unfit.under(f"[{index}]")
+                    raise
         return tree
     if kind is not dict:
         return tree
@@ -260,7 +269,8 @@ def untag(tree: Any, types: TypeRegistry) -> Any:
             try:
                 tree[key] = untag(item, types)
             except Unfit as unfit:
-                raise unfit.under(key_step(key)) from None
+                unfit.under(key_step(key))
+                raise
     return tree
 
 

@@ -2,10 +2,11 @@
 --
 -- KEYS     record messages open done parked dead, then four for each queue (ready delayed flight bell),
 --          then four for each run (run log entities out). All share one hash tag.
--- ARGV[1]  MessagePack [server run id, mark (8 bytes), id prefix, inline ownership 0/1, queue backstop 0/1]
+-- ARGV[1]  MessagePack [server run id, mark (8 bytes), id prefix, inline ownership 0/1, queue backstop 0/1,
+--          resent 0/1: an earlier sending of this very call may have run]
 -- ARGV[2]  MessagePack list of queue names, in the order of their keys
 -- ARGV[3]  MessagePack list of the verb's own arguments
--- Answers common to all: {'lost'}        this connection is to a server the partition has left behind
+-- Answers common to all: {'server'}      the writer believes to speak to another server: connect again
 --                        {'closed'}      the partition was never opened here
 --                        {'keys', list}  the partition knows queues whose keys are missing: call again
 -- Integers are milliseconds unless a name says otherwise. Payloads are opaque.
@@ -13,7 +14,8 @@
 local call, pack, unpack_value = redis.call, cmsgpack.pack, cmsgpack.unpack
 local floor, max, min, format = math.floor, math.max, math.min, string.format
 local CTX = unpack_value(ARGV[1])
-local SERVER, MARK, PREFIX, INLINE_OWNERSHIP, QUEUE_BACKSTOP = CTX[1], CTX[2], CTX[3], CTX[4] == 1, CTX[5] == 1
+local SERVER, MARK, PREFIX = CTX[1], CTX[2], CTX[3]
+local INLINE_OWNERSHIP, QUEUE_BACKSTOP, RESENT = CTX[4] == 1, CTX[5] == 1, CTX[6] == 1
 local QUEUES = unpack_value(ARGV[2])
 local A = unpack_value(ARGV[3])
 
@@ -54,15 +56,14 @@ do
 end
 
 -- Writing scripts call this first. It keeps the clock, learns new queues, and starts the amnesty when a
--- new server speaks: the time the old one was away must not count against any lease.
--- Returns 'lost' for a server of the past.
+-- new server speaks: the time the old one was away must not count against any lease. Which server speaks is
+-- asked of itself: a proxy may have led an old connection elsewhere (then 'server'), and a server may take
+-- over for the second time under the name it had before.
 local function tick()
   if SERVER ~= clock.server then
-    local history = call('HGET', K.record, 'servers') or ''
-    if string.find(history, SERVER, 1, true) then return 'lost' end
+    if not string.find(call('INFO', 'server'), 'run_id:' .. SERVER, 1, true) then return 'server' end
     amnesty = now + LEASE
-    history = string.sub(clock.server .. ' ' .. history, 1, 700)
-    call('HSET', K.record, 'server', SERVER, 'servers', history, 'amnesty', int(amnesty))
+    call('HSET', K.record, 'server', SERVER, 'amnesty', int(amnesty))
   end
   if clock.queues ~= ARGV[2] and #QUEUES > #unpack_value(clock.queues) then
     call('HSET', K.record, 'queues', ARGV[2])

@@ -56,7 +56,9 @@ local function message_displace(m)
 end
 
 local function message_publish(kind, run, key, queue, payload, due)
-  minted = minted + 1
+  repeat -- a resent call mints under the same prefix again
+    minted = minted + 1
+  until call('HEXISTS', K.messages, PREFIX .. '-' .. minted) == 0
   local m = {
     id = PREFIX .. '-' .. minted, kind = kind, run = run, key = key, queue = queue, state = '', entry = '',
     number = 0, attempt = 0, holder = '', seq = 0, answer = '', published = now, cancel = 0, owners = {},
@@ -93,6 +95,13 @@ local function message_withdraw(run, key)
   local m = message_load(call('HGET', run.keys.out, key))
   if m and m.state ~= 'f' then message_delete(m) end
   call('HDEL', run.keys.out, key)
+end
+
+-- Give a delivery back: the message moves, keeps id, key and number, and the hand-out does not count.
+local function message_return(m, due)
+  m.attempt, m.holder, m.seq, m.answer = 0, '', 0, ''
+  message_place(m, due)
+  message_save(m)
 end
 
 local function message_settle(run, m)

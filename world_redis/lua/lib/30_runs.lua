@@ -1,11 +1,11 @@
 -- A run: its record, its log, its open entities.
 
 local RUN_FIELDS = {
-  'status', 'slot', 'count', 'pslot', 'pmark', 's', 'w', 'h', 'p', 'cancel', 'parked', 'queue', 'parent',
+  'status', 'slot', 'count', 'pslot', 'pmark', 's', 'w', 'h', 'a', 'p', 'cancel', 'parked', 'queue', 'parent',
   'parent_step', 'settled', 'started', 'refused_since',
 }
-local COUNTERS = { s = true, w = true, h = true, p = true }
-local SUBJECT = { s = 'step', w = 'wait', h = 'hook', p = 'patch' }
+local COUNTERS = { s = true, w = true, h = true, a = true, p = true }
+local SUBJECT = { s = 'step', w = 'wait', h = 'hook', a = 'attr', p = 'patch' }
 local FINISHED = { completed = true, failed = true, cancelled = true }
 
 local function run_keys(index)
@@ -18,7 +18,7 @@ local function run_load(index, id)
   local values = call('HMGET', run.keys.run, unpack(RUN_FIELDS))
   for i, name in ipairs(RUN_FIELDS) do run[name] = values[i] or '' end
   if run.status == '' then run.status = 'absent' end
-  for _, name in ipairs({ 'slot', 'count', 'pslot', 's', 'w', 'h', 'p' }) do run[name] = num(run[name]) end
+  for _, name in ipairs({ 'slot', 'count', 'pslot', 's', 'w', 'h', 'a', 'p' }) do run[name] = num(run[name]) end
   run.finished = FINISHED[run.status] or false
   return run
 end
@@ -26,7 +26,7 @@ end
 -- Everything that moves with nearly every transition; the rest is written where it changes.
 local function run_save(run)
   call('HSET', run.keys.run, 'status', run.status, 'slot', int(run.slot), 'count', int(run.count),
-    'pslot', int(run.pslot), 'pmark', run.pmark, 's', int(run.s), 'w', int(run.w), 'h', int(run.h), 'p', int(run.p))
+    'pslot', int(run.pslot), 'pmark', run.pmark, 's', int(run.s), 'w', int(run.w), 'h', int(run.h), 'a', int(run.a), 'p', int(run.p))
 end
 
 local function position_equals(run, position)
@@ -48,13 +48,17 @@ end
 
 -- Events after `seen`: at most 500 or 256 KiB of payload. Raw stream entries, and whether there are more.
 local function events_after(run, seen)
-  if run.slot <= seen then return {}, false end
-  local entries = call('XRANGE', run.keys.log, int(seen + 1) .. '-0', '+', 'COUNT', 501)
-  local bytes, kept = 0, {}
-  for i, entry in ipairs(entries) do
-    bytes = bytes + #entry[2][10]
-    if i > 500 or (bytes > 262144 and i > 1) then return kept, true end
-    kept[i] = entry
+  local kept, bytes = {}, 0
+  while seen < run.slot do
+    -- In small bites: payloads may be a megabyte each.
+    local entries = call('XRANGE', run.keys.log, int(seen + 1) .. '-0', '+', 'COUNT', 32)
+    if #entries == 0 then break end
+    for _, entry in ipairs(entries) do
+      bytes = bytes + #entry[2][10]
+      if #kept == 500 or (bytes > 262144 and #kept > 0) then return kept, true end
+      kept[#kept + 1] = entry
+    end
+    seen = seen + #entries
   end
   return kept, false
 end

@@ -6,6 +6,19 @@ local function rescue_owner(run, owner, delta)
   run.owners[owner] = (run.owners[owner] or 0) + delta
 end
 
+local function rescue_arm(run, counts)
+  local owners = {}
+  for owner, count in pairs(counts) do
+    if count > 0 then owners[#owners + 1] = owner; owners[#owners + 1] = count end
+  end
+  if #owners == 0 then return end
+  local m = message_publish('rescue', run.id, 'rescue', run.queue, '', now + LEASE)
+  call('HSET', run.keys.out, 'rescue', m.id)
+  run.armed = 1
+  m.owners = owners
+  message_save(m)
+end
+
 -- Carry out the changes gathered by rescue_owner. Starting the next inline step when one ends under the
 -- same message changes nothing and costs nothing.
 local function rescue_save(run)
@@ -16,8 +29,9 @@ local function rescue_save(run)
   run.owners = {}
   if next(changes) == nil then return end
   local m = message_load(call('HGET', run.keys.out, 'rescue'))
+  if not m then return rescue_arm(run, changes) end
   local owners, counts, order = {}, {}, {}
-  for i = 1, #(m and m.owners or {}), 2 do
+  for i = 1, #m.owners, 2 do
     order[#order + 1] = m.owners[i]
     counts[m.owners[i]] = m.owners[i + 1]
   end
@@ -32,15 +46,26 @@ local function rescue_save(run)
     message_withdraw(run, 'rescue')
     return
   end
-  if not m then
-    m = message_publish('rescue', run.id, 'rescue', run.queue, '', now + LEASE)
-    call('HSET', run.keys.out, 'rescue', m.id)
-    run.armed = 1
-  end
   m.owners = owners
   message_save(m)
 end
 
 local function rescue_armed(run)
-  return call('HEXISTS', run.keys.out, 'rescue') == 1
+  local id = call('HGET', run.keys.out, 'rescue')
+  return id and call('HEXISTS', K.messages, id) == 1
+end
+
+-- Arm a rescue that should be there and is not: it was lost with its record, which the entities replace.
+local function rescue_ensure(run)
+  if run.finished or rescue_armed(run) then return end
+  entities_save(run)
+  run.owners = {}
+  local counts, all = {}, call('HGETALL', run.keys.entities)
+  for i = 1, #all, 2 do
+    local step = string.sub(all[i], 1, 1) == 's' and unpack_value(all[i + 1])
+    if step and step[STEP.state] == 'running' and step[STEP.mode] ~= 'child' then
+      counts[step[STEP.owner]] = (counts[step[STEP.owner]] or 0) + 1
+    end
+  end
+  if next(counts) ~= nil then rescue_arm(run, counts) end
 end

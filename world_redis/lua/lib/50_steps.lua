@@ -6,7 +6,7 @@ local function step_claim(run, step, id, number)
   if state == 'retrying' and step[STEP.due] > now then return 'too_early', step[STEP.due] - now end
   if state ~= 'running' then return 'ok', 0 end
   if step[STEP.mode] == 'child' then return 'exists', 0 end
-  if not INLINE_OWNERSHIP then return 'ok', 0 end
+  if not INLINE_OWNERSHIP or (step[STEP.mode] == 'queue' and not QUEUE_BACKSTOP) then return 'ok', 0 end
   if step[STEP.owner] == id then
     if step[STEP.number] < number then return 'ok', 0 end
     return 'owned', LEASE
@@ -18,9 +18,11 @@ end
 
 -- Write step_started and stamp the step. `step` is its entity; returns the epoch's slot.
 local function step_start(run, id, step, mode, owner, number)
-  local crashed = step[STEP.state] == 'running'
+  local running, before = step[STEP.state] == 'running', step[STEP.owner]
+  -- Taken over from an owner that is still alive (a switch is off): no crash.
+  local crashed = running and (before == owner or lease_left(message_load(before)) == 0)
   local slot = log_append(run, 'ss', id, 0, '', owner .. ':' .. int(number) .. ':' .. mode)
-  if crashed then rescue_owner(run, step[STEP.owner], -1) end
+  if running then rescue_owner(run, before, -1) end
   rescue_owner(run, owner, 1)
   entity_put(run, id, {
     'running', mode, owner, number, slot, MARK, 0, step[STEP.starts] + 1, step[STEP.errors],

@@ -13,6 +13,15 @@ local function parent_notify(run, parent, code, data)
   wake(parent)
 end
 
+-- A child that continues as a new run: its parent waits for that one from now on.
+local function parent_move(run, parent, heir)
+  local step = parent and not parent.finished and entity_load(parent, run.parent_step)
+  if not step or step[STEP.state] ~= 'running' or step[STEP.owner] ~= run.id then return end
+  step[STEP.owner] = heir
+  entity_put(parent, run.parent_step, step)
+  entities_save(parent)
+end
+
 -- Children not detached are asked to cancel by a message of their own, since their keys are not here.
 local function children_cancel(run)
   local all = call('HGETALL', run.keys.entities)
@@ -46,7 +55,8 @@ local function deliveries_signal(run)
   end
 end
 
--- Running steps keep their entities: they may still record their end.
+-- Running steps keep their entities: they may still record their end. What hooks have received stays known
+-- too: a resend of it is answered as the first sending was.
 local function run_finish(run, status, retention)
   children_cancel(run)
   deliveries_signal(run)
@@ -58,8 +68,9 @@ local function run_finish(run, status, retention)
   call('DEL', run.keys.out)
   local all = call('HGETALL', run.keys.entities)
   for i = 1, #all, 2 do
-    local value = string.sub(all[i], 1, 1) == 's' and unpack_value(all[i + 1])
-    if not value or value[STEP.state] ~= 'running' or value[STEP.mode] == 'child' then
+    local kind = string.sub(all[i], 1, 1)
+    local value = kind == 's' and unpack_value(all[i + 1])
+    if kind ~= 'r' and (not value or value[STEP.state] ~= 'running' or value[STEP.mode] == 'child') then
       call('HDEL', run.keys.entities, all[i])
     end
   end
@@ -67,7 +78,11 @@ local function run_finish(run, status, retention)
   run_save(run)
   call('HSET', run.keys.run, 'ended', int(now), 'parked', '')
   call('ZREM', K.open, run.id)
+  call('ZREMRANGEBYSCORE', K.done, '-inf', int(now))
   call('ZADD', K.done, int(now + retention), run.id)
   call('HDEL', K.parked, run.id)
   for _, key in pairs(run.keys) do call('PEXPIRE', key, int(retention)) end
+  -- A hint to whoever waits for the result (see keys.py). pcall: a user may lack the right to publish, and
+  -- nothing may fail after the first write.
+  redis.pcall('PUBLISH', run.keys.run .. ':done', status)
 end

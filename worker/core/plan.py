@@ -1,0 +1,281 @@
+"""From a quiet body to one transition's decisions. Pure.
+
+`plan` looks at the calls the body has issued, at the open entities when the store has listed them, and at
+how the body ended, and says what to write, send, withdraw and execute. The session carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from world_redis.events import EventType
+from world_redis.messages import (
+    TIMER,
+    Kind,
+    RunContext,
+    RunMessage,
+    StepMessage,
+    pack_run_message,
+    pack_step_message,
+)
+from world_redis.runs import run_fields
+from world_redis.transition import ChildStart, Decision, Fact, OpenStep, Send, Table
+
+from .calls import (
+    AttributesCall,
+    Call,
+    Cancelled,
+    ChildCall,
+    DisposeCall,
+    HookCall,
+    Outcome,
+    PatchCall,
+    Raised,
+    Returned,
+    StepCall,
+    WaitCall,
+)
+from .dispatch import Action, Here, Row, action_of, row_of, row_of_new
+from .records import (
+    CANCELLED,
+    AttributesSet,
+    Failed,
+    HookConflict,
+    HookCreated,
+    PatchRecorded,
+    StepCreated,
+    StepRetrying,
+    pack,
+)
+
+MAX_CALLS = 100  # a wide pass is cut here, in call order: at most 200 decisions in one transition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Everything `plan` looks at."""
+
+    run_id: str
+    context: RunContext
+    started: bool  # run_started is in the log
+    fresh: Sequence[Call]  # issued, not in the log, in call order
+    open: Mapping[str, Call]  # issued and not ended, fresh ones included
+    dropped: Collection[str]  # nobody listens any more, not acted on yet
+    outcome: Outcome | None
+    here: Here
+    inline_free: int  # inline bodies this session may still start
+    may_run: Callable[
+        [str, str], bool
+    ]  # (step, queue): served, registered, local, a slot is free, no drain
+    conflicts: Mapping[str, str]  # hook id → run that holds its token
+    waits: Mapping[str, int]  # due times (ms) of recorded open waits
+    rearm: bool  # make sure that the timer is armed
+    timer_armed: bool
+    table: Table | None
+    now: int  # ms, server time
+    entropy: Callable[[], bytes]  # 16 random bytes, for the seed of a child
+
+
+class Dispatched(NamedTuple):
+    """One row of the dispatch table, for logs and counters."""
+
+    row: Row
+    step: str
+
+
+@dataclass(slots=True)
+class Plan:
+    facts: list[Fact] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    children: list[ChildStart] = field(default_factory=list)
+    sends: list[Send] = field(default_factory=list)
+    withdraws: list[str] = field(default_factory=list)
+    starts: list[StepCall] = field(default_factory=list)  # to execute here once it is committed
+    rows: list[Dispatched] = field(default_factory=list)
+    partial: bool = False  # there is more to decide afterwards
+    ends_run: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return not (self.facts or self.decisions or self.sends or self.withdraws)
+
+
+def plan(scene: Scene) -> Plan:
+    """What to write now. Calls are recorded in the order they were issued."""
+    made = Plan()
+    if not scene.started:
+        made.decisions.append(Decision(EventType.RUN_STARTED))
+    free = scene.inline_free
+    if scene.table is not None:
+        free -= _recorded_steps(scene, made, free)
+    calls = scene.fresh[:MAX_CALLS]
+    made.partial = len(calls) < len(scene.fresh)
+    for call in calls:
+        if isinstance(call, StepCall):
+            free -= _new_step(scene, made, call, free)
+        else:
+            _record(scene, made, call)
+    _drops(scene, made)
+    if not made.partial and scene.outcome is not None:
+        _end(scene, made, scene.outcome)
+    elif not made.ends_run:
+        _timer(scene, made, calls)
+    return made
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def step_send(scene_context: RunContext, call: StepCall, now: int, *, due_at: int = 0) -> Send:
+    """The message that queues `call`."""
+    payload = pack_step_message(
+        StepMessage(scene_context, call.name, call.input, dict(call.options), now)
+    )
+    return Send(Kind.STEP, call.id, call.queue or scene_context.queue, payload, due_at=due_at)
+
+
+def _new_step(scene: Scene, made: Plan, call: StepCall, free: int) -> int:
+    queue = call.queue or scene.context.queue
+    row = row_of_new(may_run_here=free > 0 and scene.may_run(call.name, queue), slot_free=free > 0)
+    made.rows.append(Dispatched(row, call.id))
+    record = StepCreated(call.name, call.input, call.queue, dict(call.options))
+    made.decisions.append(Decision(EventType.STEP_CREATED, call.id, pack(record)))
+    if row is Row.INLINE:
+        made.decisions.append(Decision(EventType.STEP_STARTED, call.id, mode="inline"))
+        made.starts.append(call)
+        return 1
+    made.sends.append(step_send(scene.context, call, scene.now))
+    return 0
+
+
+def _recorded_steps(scene: Scene, made: Plan, free: int) -> int:
+    """Dispatch the steps that are in the log and open. Returns the inline slots it took."""
+    assert scene.table is not None
+    took = 0
+    for step in scene.table.steps:
+        call = scene.open.get(step.id)
+        if not isinstance(call, StepCall):
+            continue
+        row = row_of(step, scene.here)
+        made.rows.append(Dispatched(row, step.id))
+        queue = call.queue or scene.context.queue
+        may_run = free - took > 0 and scene.may_run(call.name, queue)
+        action = action_of(row, step, may_run_here=may_run)
+        if action is Action.START:
+            made.decisions.append(Decision(EventType.STEP_STARTED, step.id, mode="inline"))
+            made.starts.append(call)
+            took += 1
+        elif action is Action.SEND:
+            made.sends.append(step_send(scene.context, call, scene.now, due_at=step.due))
+        elif action is Action.HAND_OVER:
+            made.facts.append(_hand_over(scene, call, step))
+    return took
+
+
+def _hand_over(scene: Scene, call: StepCall, step: OpenStep) -> Fact:
+    """The execution died with its worker: recorded, and the next one runs from the queue."""
+    record = pack(StepRetrying(b"", 0, False))
+    send = step_send(scene.context, call, scene.now)
+    return Fact(
+        EventType.STEP_RETRYING, call.id, record, epoch=step.epoch, send=send, cause="crash"
+    )
+
+
+# --- the other calls --------------------------------------------------------------------------------
+
+
+def _record(scene: Scene, made: Plan, call: Call) -> None:
+    match call:
+        case ChildCall():
+            _child(scene, made, call)
+        case WaitCall():
+            made.decisions.append(
+                Decision(EventType.WAIT_CREATED, call.id, due_in=call.due_in, due_at=call.due_at)
+            )
+        case HookCall() if call.id in scene.conflicts:
+            record = HookConflict(call.token, scene.conflicts[call.id])
+            made.decisions.append(Decision(EventType.HOOK_CONFLICT, call.id, pack(record)))
+        case HookCall():
+            data = pack(HookCreated(call.token, call.metadata, call.name))
+            made.decisions.append(Decision(EventType.HOOK_CREATED, call.id, data, token=call.token))
+        case DisposeCall():
+            made.decisions.append(Decision(EventType.HOOK_DISPOSED, call.id))
+        case AttributesCall():
+            data = pack(AttributesSet(dict(call.changes)))
+            made.decisions.append(Decision(EventType.ATTR_SET, call.id, data))
+        case PatchCall():
+            data = pack(PatchRecorded(call.change_id))
+            made.decisions.append(Decision(EventType.PATCH_RECORDED, call.id, data))
+        case _:
+            raise AssertionError(f"no way to record {call}")
+
+
+def _child(scene: Scene, made: Plan, call: ChildCall) -> None:
+    parent = scene.context
+    queue = call.queue or parent.queue
+    context = RunContext(
+        workflow=call.name,
+        version=call.version,
+        spec=parent.spec,
+        queue=queue,
+        created_at=scene.now,
+        root_run_id=parent.root_run_id,
+        parent_run_id=scene.run_id,
+        parent_step=call.id,
+        deployment=parent.deployment,
+        traceparent=parent.traceparent,
+    )
+    message = RunMessage(context, scene.entropy(), call.input, b"")
+    record = StepCreated(
+        call.name, call.input, call.queue, {}, child_run_id=call.run_id, version=call.version
+    )
+    made.decisions.append(
+        Decision(EventType.STEP_CREATED, call.id, pack(record), mode="child", detach=call.detach)
+    )
+    made.children.append(
+        ChildStart(
+            call.run_id, call.id, run_fields(message), call.input, queue, pack_run_message(message)
+        )
+    )
+
+
+def _drops(scene: Scene, made: Plan) -> None:
+    """What nobody listens to any more: a waiting step never starts, a timer never fires."""
+    fresh = {call.id for call in scene.fresh}
+    for id in scene.dropped:
+        if id not in fresh and id not in scene.here.in_flight:
+            made.withdraws.append(id)
+
+
+def _timer(scene: Scene, made: Plan, calls: Sequence[Call]) -> None:
+    """One timer message per run, due at its earliest open wait."""
+    fresh = [call for call in calls if isinstance(call, WaitCall)]
+    dropped = set(scene.dropped)
+    recorded = [due for id, due in scene.waits.items() if id not in dropped]
+    for call in fresh:
+        send = Send(Kind.RUN, TIMER, scene.context.queue, due_in=call.due_in, due_at=call.due_at)
+        made.sends.append(send)
+    if recorded and scene.rearm:
+        made.sends.append(Send(Kind.RUN, TIMER, scene.context.queue, due_at=min(recorded)))
+    if scene.timer_armed and not recorded and not fresh:
+        made.withdraws.append(TIMER)
+
+
+# --- the end ------------------------------------------------------------------------------------------
+
+
+def _end(scene: Scene, made: Plan, outcome: Outcome) -> None:
+    match outcome:
+        case Returned(data):
+            made.decisions.append(Decision(EventType.RUN_COMPLETED, data=data))
+        case Raised(data, code):
+            made.decisions.append(Decision(EventType.RUN_FAILED, data=pack(Failed(code, data))))
+        case Cancelled():
+            made.decisions.append(
+                Decision(EventType.RUN_CANCELLED, data=pack(Failed(CANCELLED, b"")))
+            )
+        case _:
+            raise AssertionError(f"no way to end with {outcome}")
+    made.ends_run = True

@@ -1,0 +1,1 @@
+"""Where a step's code runs."""

@@ -1,0 +1,22 @@
+"""Counters that several places move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.dispatch import Row
+from ..core.plan import Dispatched
+from .telemetry import Telemetry
+
+
+def count_rows(telemetry: Telemetry, rows: Sequence[Dispatched]) -> None:
+    """Rows of one committed pass. The backstop counters move by 0 or 1 per pass, however many steps."""
+    seen = {each.row for each in rows}
+    for each in rows:
+        telemetry.dispatch_rows.labels(each.row.value).inc()
+        if each.row is Row.OWNED_RECOVERY:
+            telemetry.inline_owned_recoveries.inc()
+    if Row.BACKSTOP in seen:
+        telemetry.inline_backstop_wakes_armed.inc()
+    if Row.QUEUE_BACKSTOP in seen:
+        telemetry.queue_backstop_wakes_armed.inc()

@@ -1,0 +1,255 @@
+"""One delivery, from hand-out to settle, as named stages.
+
+    read the envelope → know its code → wait for the same step here → claim → execute → record and settle
+
+Run messages go to their run's session; this file is about queued steps and the odd kinds. Every stage that
+ends the delivery says why, in one place, and the store has settled or moved the message in the same script.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from world_redis.events import Answer, EventType
+from world_redis.ids import new_mark
+from world_redis.messages import (
+    Delivery,
+    Kind,
+    RunContext,
+    StepMessage,
+    unpack_run_message,
+    unpack_step_message,
+)
+from world_redis.queue import Claim
+from world_redis.runs import Runs
+from world_redis.transition import Fact, Send, Transition
+
+from ..core.ends import StepEnd
+from ..core.records import CancelRequested, Failed, pack
+from ..sdk.errors import WorkflowError
+from ..sdk.values import encode_failure
+from .host import Host
+from .stepcall import StepOrder, StepRun
+
+log = logging.getLogger("worker.delivery")
+
+UNREADABLE = "UNREADABLE_MESSAGE"
+_BACK_IN = 2_000  # ms until a step nobody here knows is offered again
+
+
+def is_readable(delivery: Delivery) -> bool:
+    """Can a run message's payload be read? (Empty and reason words are fine.)"""
+    if delivery.payload in (b"", b"rescue"):
+        return True
+    try:
+        unpack_run_message(delivery.payload)
+    except ValueError:
+        return False
+    return True
+
+
+async def bury(host: Host, delivery: Delivery, reason: str, detail: str) -> None:
+    """Nobody can use this message: dead letter, and what it belongs to is parked or failed."""
+    failure = encode_failure(WorkflowError(f"its message could not be used: {detail}"))
+    word = await host.queue.bury(
+        delivery, reason=reason, detail=detail, step_failed=pack(Failed(UNREADABLE, failure))
+    )
+    host.telemetry.dead_letters.labels(reason).inc()
+    log.error("dead letter", extra=about(delivery, reason=reason, detail=detail, answer=word))
+
+
+async def pass_on_cancel(host: Host, delivery: Delivery) -> None:
+    """A parent's cancel or end reaches its child."""
+    await Runs(host.ports.call).cancel(delivery.run_id, pack(CancelRequested("its parent ended")))
+    settle = Transition(
+        delivery.run_id, new_mark(), delivery.held, 1, seen=1 << 50, settles=[delivery.held]
+    )
+    reply = await host.log.append(settle, queue=delivery.queue)
+    if reply.answer is Answer.NOT_FOUND:
+        await bury(host, delivery, "no_run", "the child is gone")
+
+
+class StepDelivery:
+    """A queued step's delivery in this process. `run` answers nothing: all is in the store."""
+
+    def __init__(self, delivery: Delivery, host: Host) -> None:
+        self._delivery = delivery
+        self._host = host
+        self._run: StepRun | None = None
+        self._message: StepMessage | None = None
+
+    @property
+    def has_slot(self) -> bool:
+        return self._run is not None
+
+    # --- from the worker and the keeper ---------------------------------------------------------------
+
+    def signal(self, word: str) -> None:
+        run = self._run
+        if run is None:
+            return
+        if word == "cancel":
+            run.signal()
+        else:  # another delivery has taken over
+            run.interrupt()
+
+    def interrupt(self) -> None:
+        if self._run is not None:
+            self._run.interrupt()
+
+    # --- the pipeline -----------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        try:
+            await self._stages()
+        except Exception:
+            log.exception("delivery failed", extra=about(self._delivery))
+            await self._host.queue.defer(
+                self._delivery.partition, [self._delivery.held], due_in=_BACK_IN
+            )
+        finally:
+            self._host.holdings.drop(self._delivery.partition, self._delivery.held)
+
+    async def _stages(self) -> None:
+        message = await self._read()
+        if message is None or not await self._known(message):
+            return
+        await self._wait_for_twin()
+        claim = await self._claim()
+        if claim.answer is not Answer.OK:
+            return self._refused(claim)
+        end = await self._execute(message, claim)
+        await self._record(claim, end)
+
+    async def _read(self) -> StepMessage | None:
+        try:
+            message = unpack_step_message(self._delivery.payload)
+        except ValueError as error:
+            await bury(self._host, self._delivery, "undecodable", str(error))
+            return None
+        self._host.telemetry.prologues.labels("run_context" if message.context else "run_read").inc()
+        self._message = message
+        return message
+
+    async def _known(self, message: StepMessage) -> bool:
+        step = self._host.step(message.name)
+        if step is not None and self._host.steps.can_run(step):
+            return True
+        detail = f"step {message.name!r} is not registered here"
+        word = await self._host.queue.refuse(
+            self._delivery.run_id,
+            [self._delivery.held],
+            reason="unknown_step",
+            detail=detail,
+            build=self._host.build,
+            park_after=self._host.limits.park_after,
+            back_in=_BACK_IN,
+        )
+        log.warning("step %s", word, extra=about(self._delivery, detail=detail))
+        if word == "parked":
+            self._host.telemetry.parked.labels("unknown_step").inc()
+        return False
+
+    async def _wait_for_twin(self) -> None:
+        """Single flight: while the same step executes in this process, its claim would be refused or, with
+        ownership off, would run it beside itself."""
+        twin = self._host.flights.get((self._delivery.run_id, self._delivery.key))
+        if twin is not None and self._host.limits.inline_ownership:
+            self._host.telemetry.single_flight_absorbed.inc()
+            log.warning("single flight", extra=about(self._delivery))
+            await twin.over.wait()
+
+    async def _claim(self) -> Claim:
+        return await self._host.queue.claim(self._delivery)
+
+    def _refused(self, claim: Claim) -> None:
+        """The script has settled the message or moved it; say what it saw."""
+        if claim.answer is Answer.SUPERSEDED:
+            self._host.telemetry.superseded.labels("delivery").inc()
+        log.info(
+            "step not started: %s",
+            claim.answer.value,
+            extra=about(self._delivery, run_status=claim.run_status, retry_in=claim.retry_in),
+        )
+
+    async def _execute(self, message: StepMessage, claim: Claim) -> StepEnd:
+        order = self._order(message, claim)
+        if claim.crashes > self._host.limits.max_step_crashes:
+            return self._host.steps.give_up(order, claim.crashes)
+        run = self._run = self._host.steps.prepare(order)
+        run.running.cancelled = claim.cancel_requested
+        self._host.begin(run)
+        try:
+            return await self._host.steps.execute(run)
+        finally:
+            self._host.ports.spawn(self._release(run), "slot-release")
+
+    async def _release(self, run: StepRun) -> None:
+        """A timed-out thread keeps its slot until it has really ended."""
+        await run.over.wait()
+        self._host.finish(run)
+
+    async def _record(self, claim: Claim, end: StepEnd) -> None:
+        held = self._delivery.held
+        retry = self._retry() if end.type is EventType.STEP_RETRYING else None
+        fact = Fact(
+            end.type, self._delivery.key, end.data, 0, claim.epoch, retry, end.delay, end.cause
+        )
+        transition = Transition(
+            self._delivery.run_id, new_mark(), held, 2, seen=1 << 50, facts=[fact], settles=[held]
+        )
+        reply = await self._host.log.append(transition, queue=self._queue())
+        verdict = reply.facts[0] if reply.facts else reply.answer
+        name = self._message.name if self._message else self._delivery.key
+        status = end.type.value.removeprefix("step_") if verdict is Answer.OK else verdict.value
+        self._host.telemetry.transitions.labels(reply.answer.value).inc()
+        self._host.telemetry.steps.labels(name, status).inc()
+        if verdict is Answer.SUPERSEDED:
+            self._host.telemetry.superseded.labels("step").inc()
+            log.warning("superseded", extra=about(self._delivery, epoch=claim.epoch.slot))
+        if reply.answer is Answer.STALE:  # the end was refused: the message has done its part
+            await self._settle_only()
+
+    async def _settle_only(self) -> None:
+        held = self._delivery.held
+        transition = Transition(
+            self._delivery.run_id, new_mark(), held, 3, seen=1 << 50, settles=[held]
+        )
+        await self._host.log.append(transition, queue=self._queue())
+
+    # --- what the stages need -------------------------------------------------------------------------
+
+    def _order(self, message: StepMessage, claim: Claim) -> StepOrder:
+        step = self._host.step(message.name)
+        assert step is not None
+        return StepOrder(
+            run_id=self._delivery.run_id,
+            id=self._delivery.key,
+            step=step,
+            input=message.input,
+            options=message.options,
+            epoch=claim.epoch,
+            errors=claim.errors,
+            started_at=claim.now,
+            first_started=claim.first_started,
+        )
+
+    def _retry(self) -> Send:
+        """The next attempt is this same message over again, due when the policy says."""
+        return Send(Kind.STEP, self._delivery.key, self._delivery.queue, self._delivery.payload)
+
+    def _queue(self) -> str:
+        context: RunContext | None = self._message.context if self._message else None
+        return context.queue if context is not None else self._delivery.queue
+
+
+def about(delivery: Delivery, **more: Any) -> dict[str, Any]:
+    """Log fields that name a delivery."""
+    return {
+        "run_id": delivery.run_id,
+        "key": delivery.key,
+        "message": delivery.message_id,
+        "number": delivery.number,
+        "attempt": delivery.attempt,
+    } | more

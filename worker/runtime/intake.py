@@ -1,0 +1,218 @@
+"""Taking messages: only what this process can run now, partition by partition, woken by the bells.
+
+Three small jobs: `take` asks the store and routes what comes; the bell job waits on a connection of its own;
+the timer is the time until something falls due, told by every take, at most a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from world_redis.messages import Delivery, Held, Kind
+
+from .delivery import StepDelivery, about, bury, is_readable, pass_on_cancel
+from .host import Host
+from .session import Session
+
+log = logging.getLogger("worker.intake")
+
+Bell = Callable[[], Awaitable[None]]
+
+
+class Intake:
+    """Everything this process has taken, and the loop that takes more."""
+
+    def __init__(self, host: Host, partitions: Sequence[int], *, run_bound: int) -> None:
+        self._host = host
+        self._partitions = list(partitions)
+        self._run_bound = run_bound  # run messages being worked on at once
+        self._sessions: OrderedDict[str, Session] = OrderedDict()  # least recently used first
+        self._busy: dict[str, asyncio.Task[Any]] = {}  # sessions whose job runs
+        self._steps: dict[str, StepDelivery] = {}  # by message id
+        self._others: set[asyncio.Task[Any]] = set()
+        self._crowded = False  # a poison suspect waits for us to be empty
+        self._wake = asyncio.Event()
+        self._freed = asyncio.Event()
+        host.on_slot = self._free
+
+    # --- state ------------------------------------------------------------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        """Nothing in flight here."""
+        return not (self._busy or self._steps or self._others)
+
+    @property
+    def sessions(self) -> int:
+        return len(self._sessions)
+
+    async def hungry(self) -> None:
+        """Returns when this process may take something."""
+        while sum(self._budget()) == 0:
+            self._freed.clear()
+            await self._freed.wait()
+
+    def _free(self) -> None:
+        self._freed.set()
+        self._wake.set()
+
+    def ring(self) -> None:
+        """There may be work."""
+        self._wake.set()
+
+    def signal(self, message_id: str, number: int, word: str) -> None:
+        """A renewal answered something else than ok (called on the loop)."""
+        step = self._steps.get(message_id)
+        if step is not None:
+            step.signal(word)
+            return
+        for run_id in list(self._busy):
+            self._sessions[run_id].signal(Held(message_id, number), word)
+
+    # --- taking -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Take until draining."""
+        while not self._host.draining:
+            self._wake.clear()
+            due = await self.take()
+            if due > 0 and not self._host.draining:
+                await self._pause(due / 1000)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except TimeoutError:
+            pass
+
+    async def take(self) -> int:
+        """One round over the partitions. Returns ms to wait before the next: 0 when there may be more."""
+        due, more = 1000, False
+        for partition in list(self._partitions):
+            runs, steps = self._budget()
+            taken = await self._host.queue.take(
+                partition, self._host.queues, runs=runs, steps=steps, empty=self.empty
+            )
+            self._crowded = taken.crowded
+            for delivery in taken.deliveries:
+                self._route(delivery)
+            due = min(due, taken.due_in)
+            more = more or len(taken.deliveries) == runs + steps > 0
+        self._partitions.append(self._partitions.pop(0))  # nobody is always first
+        return 0 if more else max(1, due)
+
+    def _budget(self) -> tuple[int, int]:
+        """Run messages and step messages this process may take now."""
+        if self._crowded and not self.empty:
+            return 0, 0  # let what runs end; then the suspect comes here alone
+        runs = max(0, self._run_bound - len(self._busy))
+        return runs, max(0, self._host.slots.free - self._unclaimed())
+
+    def _unclaimed(self) -> int:
+        """Step deliveries that have not taken their slot yet."""
+        return sum(1 for step in self._steps.values() if not step.has_slot)
+
+    # --- routing -------------------------------------------------------------------------------------------
+
+    def _route(self, delivery: Delivery) -> None:
+        self._host.holdings.add(delivery.partition, delivery.held)
+        if delivery.attempt > 1:
+            self._host.telemetry.redeliveries.labels(delivery.kind.value).inc()
+            log.warning("redelivered", extra=about(delivery))
+        match delivery.kind:
+            case Kind.STEP:
+                self._serve_step(delivery)
+            case Kind.CANCEL:
+                self._serve_other(delivery, pass_on_cancel(self._host, delivery))
+            case _ if delivery.attempt > self._host.limits.max_deliveries:
+                text = f"handed out {delivery.attempt} times without an end"
+                self._serve_other(delivery, bury(self._host, delivery, "max_deliveries", text))
+            case _ if not is_readable(delivery):
+                text = "its payload is not a run message"
+                self._serve_other(delivery, bury(self._host, delivery, "undecodable", text))
+            case _:
+                self._serve_run(delivery)
+
+    def _serve_run(self, delivery: Delivery) -> None:
+        if delivery.payload == b"rescue":
+            self._host.telemetry.rescues_fired.inc()
+            log.warning("rescue fired", extra=about(delivery))
+        session = self._sessions.get(delivery.run_id)
+        if session is None:
+            session = self._sessions[delivery.run_id] = Session(delivery.run_id, self._host)
+        self._sessions.move_to_end(delivery.run_id)
+        session.join(delivery)
+        if delivery.run_id not in self._busy:
+            task = self._host.ports.spawn(self._serve_session(session), f"run {session.run_id}")
+            self._busy[session.run_id] = task
+
+    async def _serve_session(self, session: Session) -> None:
+        try:
+            await session.serve()
+        finally:
+            del self._busy[session.run_id]
+            await self._evict(session)
+            self._free()
+
+    async def _evict(self, ended: Session) -> None:
+        """Keep live bodies up to the bound; a session at work is never dropped."""
+        if not ended.has_body or self._host.limits.live_runs == 0:
+            self._sessions.pop(ended.run_id, None)
+            await ended.close()
+        spare = len(self._sessions) - max(self._host.limits.live_runs, len(self._busy))
+        for run_id in list(self._sessions):
+            if spare <= 0:
+                break
+            if run_id not in self._busy:
+                spare -= 1
+                await self._sessions.pop(run_id).close()
+        self._host.telemetry.live_bodies.set(len(self._sessions))
+
+    def _serve_step(self, delivery: Delivery) -> None:
+        step = StepDelivery(delivery, self._host)
+        self._steps[delivery.message_id] = step
+        self._host.ports.spawn(self._serve_and_forget(delivery, step), f"step {delivery.message_id}")
+
+    async def _serve_and_forget(self, delivery: Delivery, step: StepDelivery) -> None:
+        try:
+            await step.serve()
+        finally:
+            if self._steps.get(delivery.message_id) is step:
+                del self._steps[delivery.message_id]
+            self._free()
+
+    def _serve_other(self, delivery: Delivery, job: Any) -> None:
+        async def serve() -> None:
+            try:
+                await job
+            finally:
+                self._host.holdings.drop(delivery.partition, delivery.held)
+
+        task = self._host.ports.spawn(serve(), f"{delivery.kind} {delivery.message_id}")
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+
+    # --- leaving ---------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Take nothing more; sessions record what ends and give their messages back."""
+        self._wake.set()
+        for run_id in list(self._busy):
+            self._sessions[run_id].drain()
+
+    def interrupt(self) -> None:
+        """Stop step code that can be stopped."""
+        for run_id in list(self._busy):
+            self._sessions[run_id].interrupt()
+        for step in list(self._steps.values()):
+            step.interrupt()
+
+    async def close(self) -> None:
+        """Drop every live body."""
+        for session in self._sessions.values():
+            await session.close()
+        self._sessions.clear()

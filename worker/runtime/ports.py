@@ -1,0 +1,74 @@
+"""The only ways out of the runtime: run a script, sleep, spawn, ask the time.
+
+Production passes Redis and asyncio; the simulator passes a seeded scheduler. A source test forbids every
+other way, because it cannot be retrofitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from world_redis.scripts import Caller, ScriptCall
+
+
+class Ports(Protocol):
+    """What the runtime may do to the outside."""
+
+    async def call(self, call: ScriptCall) -> list[Any]:
+        """Run a script on the store."""
+
+    def server(self) -> str:
+        """run_id of the server spoken to; another one means that what a body knows may be lost."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back; only differences mean something."""
+
+    def chance(self) -> float:
+        """A random number in 0..1."""
+
+    def entropy(self, size: int) -> bytes: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def spawn(self, job: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]: ...
+
+
+class World(Caller, Protocol):
+    @property
+    def server(self) -> str: ...
+
+
+@dataclass(slots=True)
+class AsyncPorts:
+    """Redis and asyncio."""
+
+    world: World
+    on_call: Callable[[str], None] = lambda script: None  # told the name of every script run
+
+    async def call(self, call: ScriptCall) -> list[Any]:
+        self.on_call(call.script)
+        return await self.world(call)
+
+    def server(self) -> str:
+        return self.world.server
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def chance(self) -> float:
+        return random.random()
+
+    def entropy(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def spawn(self, job: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        return asyncio.get_running_loop().create_task(job, name=name)

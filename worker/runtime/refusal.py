@@ -1,0 +1,49 @@
+"""Why this process cannot take a run on. Other builds may: the run is given back, and parks in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from world_redis.messages import RunContext
+
+from ..core.calls import Divergence, Problem, Stuck, Undecodable
+from .host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: str  # a word for counters and the park record
+    detail: str  # a sentence for people
+    at_once: bool = False  # park without giving others a try
+
+
+def unknown_workflow(context: RunContext, host: Host) -> Refusal | None:
+    if host.workflow(context.workflow, context.version) is not None:
+        return None
+    known = host.registry.workflows.get(context.workflow)
+    versions = f"; versions here: {', '.join(map(str, sorted(known)))}" if known else ""
+    text = f"workflow {context.workflow!r} version {context.version} is not registered{versions}"
+    return Refusal("unknown_workflow", text)
+
+
+def unreadable_spec(context: RunContext, reads: int) -> Refusal | None:
+    """A run written by a newer version is left for a newer worker."""
+    if context.spec <= reads:
+        return None
+    return Refusal(
+        "newer_spec", f"the run has spec {context.spec}, this worker reads up to {reads}"
+    )
+
+
+def refusal_of(problem: Problem) -> Refusal:
+    match problem:
+        case Divergence(slot, recorded, called, waiting_for):
+            where = "; ".join(waiting_for) or "nothing"
+            text = f"slot {slot} has {recorded}, the code asked for {called}; it waits for: {where}"
+            return Refusal("divergence", text)
+        case Undecodable(slot, value, error):
+            return Refusal("undecodable", f"slot {slot}: {value}: {error}")
+        case Stuck(frames):
+            return Refusal("body_stuck", "; ".join(frames), at_once=True)
+        case other:
+            raise AssertionError(f"{other} is the run's end, not a refusal")

@@ -1,0 +1,176 @@
+"""One execution of a step: decode its arguments, run its code where it belongs, say how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from world_redis.ids import idempotency_key, long_id
+from world_redis.transition import Epoch
+
+from ..core.ends import StepEnd, completed, crashed, failed, interrupted, raised
+from ..core.records import CANCELLED, FATAL
+from ..core.retry import RetryPolicy, kind_of
+from ..executors.base import Ended, Error, Execution, Executor, Interrupted, TimedOut, Value
+from ..sdk.context import current_step
+from ..sdk.errors import SerializationError, StepCrashedError, StepTimeoutError, TypeValidationError
+from ..sdk.registry import Step
+from ..sdk.step import RunningStep, StepMetadata
+from ..sdk.values import encode_failure
+from .ports import Ports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOrder:
+    """What is to be executed, and under which claim."""
+
+    run_id: str
+    id: str  # short
+    step: Step[Any, Any]
+    input: bytes
+    options: Mapping[str, Any]
+    epoch: Epoch
+    errors: int  # recorded before this execution
+    started_at: int  # ms, server time
+    first_started: int  # ms
+
+    @property
+    def policy(self) -> RetryPolicy:
+        record = self.options.get("retry")
+        return RetryPolicy.from_record(record) if record else self.step.retry
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds for this attempt."""
+        chosen = self.options.get("timeout")
+        return chosen / 1000 if chosen is not None else self.step.timeout
+
+    def metadata(self) -> StepMetadata:
+        start = _moment(self.started_at)
+        timeout = self.timeout
+        return StepMetadata(
+            name=self.step.name,
+            run_id=self.run_id,
+            step_id=long_id(self.id),
+            attempt=self.errors + 1,
+            max_attempts=self.policy.max_attempts,
+            started_at=start,
+            first_started_at=_moment(self.first_started),
+            deadline=None if timeout is None else start + timedelta(seconds=timeout),
+            idempotency_key=idempotency_key(self.run_id, self.id),
+            # Server time first: a slot alone would run backwards when a log went back.
+            fencing_token=(self.started_at << 20) | (self.epoch.slot & 0xFFFFF),
+        )
+
+
+@dataclass(slots=True)
+class StepRun:
+    """An execution in flight here."""
+
+    order: StepOrder
+    running: RunningStep
+    execution: Execution | None = None
+    over: asyncio.Event = field(default_factory=asyncio.Event)  # nothing of it runs here any more
+    interrupting: bool = False
+    cancelling: bool = False  # nobody waits for it any more: its end is a failure, not one more attempt
+
+    def signal(self) -> None:
+        """The run was asked to cancel, or has ended: the step may notice."""
+        self.running.cancelled = True
+
+    def interrupt(self) -> None:
+        """Stop it, if its code can be stopped."""
+        self.interrupting = True
+        self.running.cancelled = True
+        if self.execution is not None:
+            self.execution.interrupt()
+
+    def cancel(self) -> None:
+        """Its awaiter was cancelled, and waits for the end."""
+        self.cancelling = True
+        self.interrupt()
+
+
+class StepRunner:
+    """Executes steps in this process."""
+
+    def __init__(
+        self, ports: Ports, executors: Mapping[str, Executor], resources: Any = None
+    ) -> None:
+        self._ports = ports
+        self._executors = executors
+        self.resources = resources
+
+    def can_run(self, step: Step[Any, Any]) -> bool:
+        return step.executor in self._executors
+
+    def prepare(self, order: StepOrder) -> StepRun:
+        return StepRun(order, RunningStep(order.metadata(), self.resources))
+
+    async def execute(self, run: StepRun) -> StepEnd:
+        """Run it to its end. Never raises for what the step's code does."""
+        order = run.order
+        try:
+            args, kwargs = order.step.signature.decode_arguments(order.input)
+        except (SerializationError, TypeValidationError) as error:
+            run.over.set()
+            return failed(FATAL, encode_failure(error, order.step.codec.types), str(error))
+        context = contextvars.Context()
+        context.run(current_step.set, run.running)
+        executor = self._executors[order.step.executor]
+        run.execution = executor.start(
+            order.step.fn, args, kwargs, context=context, timeout=order.timeout
+        )
+        if run.interrupting:
+            run.execution.interrupt()
+        ended = await run.execution.ended()
+        if isinstance(ended, TimedOut):
+            self._ports.spawn(_await_release(run), "step-release")
+        else:
+            run.over.set()
+        if isinstance(ended, Interrupted) and run.cancelling:
+            return failed(CANCELLED, b"", "cancelled")
+        return self._end(order, ended)
+
+    def give_up(self, order: StepOrder, crashes: int) -> StepEnd:
+        """The step's worker died under it too often."""
+        return crashed(encode_failure(StepCrashedError(order.step.name, crashes)))
+
+    def _end(self, order: StepOrder, ended: Ended) -> StepEnd:
+        match ended:
+            case Value(value):
+                try:
+                    return completed(order.step.signature.encode_result(value))
+                except (SerializationError, TypeValidationError) as error:
+                    return failed(FATAL, encode_failure(error, order.step.codec.types), str(error))
+            case Interrupted():
+                return interrupted()
+            case TimedOut():
+                return self._raised(order, StepTimeoutError(order.step.name, order.timeout or 0.0))
+            case Error(error):
+                return self._raised(order, error)
+
+    def _raised(self, order: StepOrder, error: BaseException) -> StepEnd:
+        return raised(
+            order.policy,
+            kind_of(error),
+            encode_failure(error, order.step.codec.types),
+            order.errors,
+            now=_moment(order.started_at),
+            chance=self._ports.chance(),
+            text=f"{type(error).__name__}: {error}",
+        )
+
+
+async def _await_release(run: StepRun) -> None:
+    assert run.execution is not None
+    await run.execution.released()
+    run.over.set()
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

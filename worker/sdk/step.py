@@ -1,0 +1,58 @@
+"""What a step's code may ask about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from .context import current_step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetadata:
+    """What `get_step_metadata` tells."""
+
+    name: str
+    run_id: str
+    step_id: str  # ``step_`` and 26 digits, the same in every attempt
+    attempt: int  # from 1; crashes of a worker are not counted
+    max_attempts: int
+    started_at: datetime  # of this attempt (UTC)
+    first_started_at: datetime  # of the first execution (UTC)
+    deadline: datetime | None  # of this attempt, when the step has a timeout
+    idempotency_key: str  # give it to the system you call: the same in every attempt
+    fencing_token: int  # grows with every execution of the step and never runs backwards
+
+
+@dataclass(slots=True)
+class RunningStep:
+    """The value of `current_step` while a step's code runs."""
+
+    metadata: StepMetadata
+    resources: Any = None
+    cancelled: bool = False
+    starts: int = 0  # runs started by this execution, which numbers their idempotency keys
+
+
+def running_step(what: str) -> RunningStep:
+    """The step whose code is running. Raises RuntimeError, naming `what` was called, outside of one."""
+    step = current_step.get()
+    if not isinstance(step, RunningStep):
+        raise RuntimeError(f"{what} works only in a step")
+    return step
+
+
+def get_step_metadata() -> StepMetadata:
+    """About the running step. Raises RuntimeError outside of one."""
+    return running_step("get_step_metadata()").metadata
+
+
+def is_cancelled() -> bool:
+    """True once the run was asked to cancel or has ended: the step should come to an end."""
+    return running_step("is_cancelled()").cancelled
+
+
+def get_resources() -> Any:
+    """What the registry's ``lifespan`` yielded in this process; None without one."""
+    return running_step("get_resources()").resources

@@ -1,0 +1,217 @@
+"""Every ``WORKFLOW_*`` variable, as one model.
+
+Read once per process by whoever starts something (`Settings.load`), then passed on; nothing else
+looks at the environment. A bad value is an error that names the variable and its range, an unknown
+variable is a warning that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import re
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import pydantic
+from pydantic import Field, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+log = logging.getLogger("worker.settings")
+
+PREFIX = "WORKFLOW_"
+SCHEMES = ("redis", "rediss", "unix", "embedded")
+MIN_LEASE, MAX_LEASE = 1, 900  # seconds
+DEFAULT_METRICS_PORT = 9464
+MISSING_URL = (
+    "WORKFLOW_REDIS_URL is not set: name the server, for example "
+    "WORKFLOW_REDIS_URL=redis://localhost:6379/0, or use `worker dev`, which brings its own"
+)
+
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+
+
+class SettingsError(ValueError):
+    """A setting cannot be used; one line per setting, each names its variable and what it takes."""
+
+
+class Shown(NamedTuple):
+    """One setting as `worker config` shows it."""
+
+    variable: str
+    value: str  # secrets replaced
+    source: str  # "default", "environment" or "given"
+    meaning: str
+
+
+class Settings(BaseSettings):
+    """What a process runs with. Frozen. Times are in seconds, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+
+    # --- where the runs are ---------------------------------------------------------------------
+
+    redis_url: str = Field(
+        "", repr=False, description="the server: redis:// rediss:// unix:// embedded:///dir"
+    )
+    namespace: str = Field(
+        "wf", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="key prefix; two namespaces never see each other"
+    )
+    partitions: int = Field(1, ge=1, le=1024, description="hash slots that new runs go to; only grows")
+
+    # --- ownership ------------------------------------------------------------------------------
+
+    inline_ownership_lease_seconds: int = Field(
+        30, description="how long a silent worker keeps what it runs; the same everywhere; clamped to 1-900"
+    )
+    inline_ownership: bool = Field(True, description="0: every pending step goes to the queue again")
+    queue_owned_backstop: bool = Field(True, description="0: running queued steps are queued again at once")
+    max_inline_steps: int = Field(3, ge=1, le=16, description="bodies one run may have in flight here")
+
+    # --- limits ---------------------------------------------------------------------------------
+
+    live_runs: int = Field(1000, ge=0, description="suspended bodies kept; 0 replays at every wake")
+    max_step_crashes: int = Field(5, ge=1, le=1000, description="worker deaths before a step fails")
+    max_queue_deliveries: int = Field(48, ge=1, le=10_000, description="hand-outs of a wake before it parks")
+    park_after_seconds: float = Field(600, ge=0, description="how long a run nobody can take on goes round")
+    loop_stall_seconds: float = Field(60, ge=1, description="a silent event loop ends the process")
+    max_events: int = Field(25_000, ge=10, le=1_000_000, description="length of one run's log")
+    max_payload_bytes: int = Field(1 << 20, ge=1024, le=64 << 20, description="size of one recorded value")
+    retention_seconds: int = Field(7 * 86_400, ge=1, description="how long a finished run stays readable")
+
+    # --- the process ----------------------------------------------------------------------------
+
+    drain_seconds: float = Field(25, ge=0, le=3600, description="time that steps have to end at a stop")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description=f"0: a free one; not set: {DEFAULT_METRICS_PORT}, else a free one"
+    )
+    log_level: LogLevel = Field("INFO", description="of the records the command line writes")
+    strict: bool = Field(False, description="what is otherwise an error in the log is raised; for tests")
+    build_id: str = Field("", pattern=r"^[\x21-\x7e]{0,64}$", description="names the code; not set: a hash")
+    deployment_id: str = Field("", pattern=r"^[\x21-\x7e]{0,64}$", description="of new runs")
+
+    @field_validator("inline_ownership_lease_seconds")
+    @classmethod
+    def _clamp_lease(cls, value: int) -> int:
+        kept = min(MAX_LEASE, max(MIN_LEASE, value))
+        if kept != value:
+            log.warning("%s=%d is clamped to %d", variable_of("inline_ownership_lease_seconds"), value, kept)
+        return kept
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _known_scheme(cls, value: str) -> str:
+        if value and urlsplit(value).scheme not in SCHEMES:
+            raise ValueError(f"starts with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+        return value
+
+    @classmethod
+    def load(cls, **given: Any) -> Self:
+        """The environment's settings; `given` (by field name; None means not given) wins over them.
+
+        Raises:
+            SettingsError: a value is of the wrong kind or out of range.
+        """
+        for line in unknown_variables(os.environ):
+            log.warning(line)
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except pydantic.ValidationError as error:
+            raise SettingsError("\n".join(_complaints(error))) from None
+
+    @property
+    def url(self) -> str:
+        """The server's URL. Raises SettingsError when there is none."""
+        if not self.redis_url:
+            raise SettingsError(MISSING_URL)
+        return self.redis_url
+
+    @property
+    def lease(self) -> float:
+        """Seconds a delivery may be silent: visibility timeout, deadline and lease are one."""
+        return float(self.inline_ownership_lease_seconds)
+
+    def shown(self) -> list[Shown]:
+        """Every setting for people: no secret in it."""
+        rows = []
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            text = redact_url(value) if name == "redis_url" else _text(value)
+            rows.append(Shown(variable_of(name), text, self._source(name), field.description or ""))
+        return rows
+
+    def _source(self, name: str) -> str:
+        if name not in self.model_fields_set:
+            return "default"
+        return "environment" if os.environ.get(variable_of(name)) else "given"
+
+
+def variable_of(field: str) -> str:
+    """``max_events`` → ``WORKFLOW_MAX_EVENTS``."""
+    return PREFIX + field.upper()
+
+
+def unknown_variables(names: Iterable[str]) -> list[str]:
+    """One line for every ``WORKFLOW_*`` name that means nothing here, with the nearest that does."""
+    known = [field.upper() for field in Settings.model_fields]
+    lines = []
+    for name in sorted(names):
+        rest = name.removeprefix(PREFIX)
+        if rest != name and rest not in known:
+            near = difflib.get_close_matches(rest, known, n=1, cutoff=0.7)
+            lines.append(f"{name} is not a setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else ""))
+    return lines
+
+
+def redact_url(url: str) -> str:
+    """The URL with its password, wherever it stands, replaced by ``***``."""
+    parts = urlsplit(url)
+    netloc = re.sub(r":[^:@]*@", ":***@", parts.netloc) if "@" in parts.netloc else parts.netloc
+    query = [(name, "***" if "password" in name else value) for name, value in parse_qsl(parts.query)]
+    shown = urlunsplit(parts._replace(netloc=netloc, query=urlencode(query, safe="*/")))
+    # An empty netloc loses its slashes on the way.
+    return shown if "://" in shown else shown.replace(":", "://", 1)
+
+
+def _complaints(error: pydantic.ValidationError) -> list[str]:
+    lines = []
+    for item in error.errors(include_url=False):
+        name = str(item["loc"][0])
+        field = Settings.model_fields.get(name)
+        if field is None:
+            lines.append(f"{name!r} is not a setting")
+            continue
+        given = "***" if name == "redis_url" else repr(item["input"])
+        lines.append(f"{variable_of(name)}={given}: {_takes(field, item)}")
+    return lines
+
+
+def _takes(field: FieldInfo, item: Any) -> str:
+    """What a field takes, in words: its range where it has one."""
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    low, high = _bound(field, "ge"), _bound(field, "le")
+    kind = "a whole number" if field.annotation in (int, int | None) else "a number"
+    if low is not None and high is not None:
+        return f"must be {kind} from {low} to {high} (default {_text(field.default)})"
+    if low is not None:
+        return f"must be {kind} of at least {low} (default {_text(field.default)})"
+    return f"{item['msg']} (default {_text(field.default)!r})"
+
+
+def _bound(field: FieldInfo, name: str) -> Any:
+    return next((getattr(each, name) for each in field.metadata if hasattr(each, name)), None)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return "" if value is None else str(value)

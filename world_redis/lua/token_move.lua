@@ -1,0 +1,16 @@
+-- Move or forget a user-chosen hook token, unless somebody else has moved it meanwhile.
+--
+-- KEYS     1 the token's key
+-- ARGV     1 the holder it must have (a token nobody holds may be moved too), 2 the new one ('': forget)
+-- Answers  1 done · 0 it moved meanwhile
+--
+-- Prevents: two contenders that both believe to have taken a token over. A resend answers 1 again.
+
+local held = redis.call('GET', KEYS[1])
+if held and held ~= ARGV[1] and held ~= ARGV[2] then return 0 end
+if ARGV[2] == '' then
+  redis.call('DEL', KEYS[1])
+else
+  redis.call('SET', KEYS[1], ARGV[2])
+end
+return 1
