@@ -222,6 +222,7 @@ def _open_step(row: Sequence[Any]) -> OpenStep:
         starts,
         errors,
         crashes,
+        first,
     ) = row
     return OpenStep(
         id=id.decode(),
@@ -236,4 +237,5 @@ def _open_step(row: Sequence[Any]) -> OpenStep:
         starts=starts,
         errors=errors,
         crashes=crashes,
+        first_started=first,
     )

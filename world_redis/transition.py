@@ -105,6 +105,7 @@ class OpenStep(NamedTuple):
     starts: int  # executions started
     errors: int  # recorded errors (step_retrying that counted)
     crashes: int  # executions that ended without a recorded end
+    first_started: int  # ms; 0 before the first start
 
 
 class OpenWait(NamedTuple):

@@ -73,9 +73,7 @@ class Player:
 
     def build(self) -> Body:
         """A body that knows nothing yet."""
-        context = RunContext(
-            self.workflow.name, self.workflow.version, 1, "default", CREATED_AT, RUN_ID
-        )
+        context = RunContext(self.workflow.name, self.workflow.version, 1, "default", CREATED_AT, RUN_ID)
         body = Body(
             self.workflow,
             context,

@@ -364,9 +364,6 @@ def test_a_replayed_body_logs_nothing_twice(caplog: pytest.LogCaptureFixture) ->
 
     with caplog.at_level(logging.WARNING, "worker.user"):
         player = Player(renew)
-        assert [record.message for record in caplog.records] == []  # the first pass was committed
-        body = player.build()
-        body.run()
         assert [record.message for record in caplog.records] == ["before"]
         assert caplog.records[0].__dict__["run_id"] == RUN_ID
         caplog.clear()
@@ -375,7 +372,8 @@ def test_a_replayed_body_logs_nothing_twice(caplog: pytest.LogCaptureFixture) ->
         assert [record.message for record in caplog.records] == ["between", "after"]
         assert returned(player) == [False, False, False]
         caplog.clear()
-        assert player.replay().outcome != player.body.outcome  # it was replaying, and says so
+        player.write(EventType.RUN_COMPLETED)
+        assert player.replay().outcome != player.body.outcome  # is_replaying() told the difference
         assert not caplog.records
     assert not is_replaying()
 
@@ -388,9 +386,7 @@ def test_sleep_is_a_wait_of_that_length() -> None:
 
     @wf.workflow
     async def renew() -> None:
-        await asyncio.gather(
-            sleep("1h"), sleep(0.0001), sleep(timedelta(seconds=2)), asyncio.sleep(30)
-        )
+        await asyncio.gather(sleep("1h"), sleep(0.0001), sleep(timedelta(seconds=2)), asyncio.sleep(30))
 
     waits = [call for call in Player(renew).body.open.values() if isinstance(call, WaitCall)]
     assert [(wait.id, wait.due_in) for wait in waits] == [
@@ -689,9 +685,7 @@ def test_a_child_is_awaited_like_a_step() -> None:
         (CANCELLED, RunCancelledError("wrun_1", "why"), RunCancelledError),
     ],
 )
-def test_the_end_of_a_child_is_told_apart(
-    code: str, failure: Exception, expected: type[Exception]
-) -> None:
+def test_the_end_of_a_child_is_told_apart(code: str, failure: Exception, expected: type[Exception]) -> None:
     wf = registry()
 
     @wf.workflow
@@ -1029,9 +1023,7 @@ def test_a_run_that_passed_the_change_keeps_the_old_code(ended: int) -> None:
     body.learn(old.log)
     body.run()
     assert body.problem is None
-    assert [call.label for call in body.open.values()] == [
-        call.label for call in old.body.open.values()
-    ]
+    assert [call.label for call in body.open.values()] == [call.label for call in old.body.open.values()]
 
 
 def test_code_may_stop_asking_for_a_patch() -> None:
@@ -1095,7 +1087,7 @@ def test_a_body_advanced_ahead_of_the_log_is_confirmed_by_it() -> None:
     player.write(*create_of(body.fresh[0]))
     body.learn(player.log[body.seen :])
     body.run()
-    assert body.position == Position(before[0] + 1, event.slot, event.mark)
+    assert body.position == Position(before.decided + 1, event.slot, event.mark)
     assert not body.misled
     assert not body.fresh
     player.complete("s2", 2)
@@ -1145,7 +1137,7 @@ def test_a_finished_body_still_counts_what_it_no_longer_sees() -> None:
     player = Player(renew)
     player.cancel()
     assert returned(player) == "done"
-    assert player.body.position[0] == 1
+    assert player.body.position.decided == 1
 
 
 def test_events_are_learned_without_gaps_and_repeats_are_ignored() -> None:

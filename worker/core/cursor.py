@@ -67,6 +67,7 @@ class Cursor:
         self._ids: set[str] = set()  # of everything in `_issued`
         self._next = 0  # index in `_issued` of the first call neither matched nor passed over
         self._void: dict[str, Call] = {}  # dropped before they were recorded
+        self._disposed: set[str] = set()  # hooks the log closed
         self._patches: dict[str, str] = {}  # change id → id of the create before it ("" for none)
         self._patch_number = 0
         self._guesses = 0  # patches answered true that the log does not hold yet
@@ -81,6 +82,7 @@ class Cursor:
         if type is EventType.PATCH_RECORDED:
             self._learn_patch(event)
         elif type is EventType.HOOK_DISPOSED:
+            self._disposed.add(event.id)
             self.fresh.pop(f"-{event.id}", None)
         elif type in _CREATES and event.id and event.id not in self._recorded:
             # An attribute write without an id came from a step or a client, not from the body.
@@ -108,7 +110,8 @@ class Cursor:
 
     def dispose(self, hook_id: str) -> None:
         """Take the closing of a hook. It has no place in the order: its hook names it."""
-        self.fresh[f"-{hook_id}"] = DisposeCall(hook_id)
+        if hook_id not in self._disposed:
+            self.fresh[f"-{hook_id}"] = DisposeCall(hook_id)
 
     def is_recorded(self, id: str) -> bool:
         """Whether the log holds the create event of `id`, as far as it was learned."""

@@ -66,9 +66,7 @@ class Scene:
     outcome: Outcome | None
     here: Here
     inline_free: int  # inline bodies this session may still start
-    may_run: Callable[
-        [str, str], bool
-    ]  # (step, queue): served, registered, local, a slot is free, no drain
+    may_run: Callable[[str, str], bool]  # (step, queue): served, registered, local, a slot is free, no drain
     conflicts: Mapping[str, str]  # hook id → run that holds its token
     waits: Mapping[str, int]  # due times (ms) of recorded open waits
     rearm: bool  # make sure that the timer is armed
@@ -94,6 +92,7 @@ class Plan:
     withdraws: list[str] = field(default_factory=list)
     starts: list[StepCall] = field(default_factory=list)  # to execute here once it is committed
     rows: list[Dispatched] = field(default_factory=list)
+    history: dict[str, tuple[int, int]] = field(default_factory=dict)  # restarts → (errors, first start ms)
     partial: bool = False  # there is more to decide afterwards
     ends_run: bool = False
 
@@ -130,9 +129,7 @@ def plan(scene: Scene) -> Plan:
 
 def step_send(scene_context: RunContext, call: StepCall, now: int, *, due_at: int = 0) -> Send:
     """The message that queues `call`."""
-    payload = pack_step_message(
-        StepMessage(scene_context, call.name, call.input, dict(call.options), now)
-    )
+    payload = pack_step_message(StepMessage(scene_context, call.name, call.input, dict(call.options), now))
     return Send(Kind.STEP, call.id, call.queue or scene_context.queue, payload, due_at=due_at)
 
 
@@ -166,6 +163,7 @@ def _recorded_steps(scene: Scene, made: Plan, free: int) -> int:
         if action is Action.START:
             made.decisions.append(Decision(EventType.STEP_STARTED, step.id, mode="inline"))
             made.starts.append(call)
+            made.history[step.id] = (step.errors, step.first_started)
             took += 1
         elif action is Action.SEND:
             made.sends.append(step_send(scene.context, call, scene.now, due_at=step.due))
@@ -178,9 +176,7 @@ def _hand_over(scene: Scene, call: StepCall, step: OpenStep) -> Fact:
     """The execution died with its worker: recorded, and the next one runs from the queue."""
     record = pack(StepRetrying(b"", 0, False))
     send = step_send(scene.context, call, scene.now)
-    return Fact(
-        EventType.STEP_RETRYING, call.id, record, epoch=step.epoch, send=send, cause="crash"
-    )
+    return Fact(EventType.STEP_RETRYING, call.id, record, epoch=step.epoch, send=send, cause="crash")
 
 
 # --- the other calls --------------------------------------------------------------------------------
@@ -235,9 +231,7 @@ def _child(scene: Scene, made: Plan, call: ChildCall) -> None:
         Decision(EventType.STEP_CREATED, call.id, pack(record), mode="child", detach=call.detach)
     )
     made.children.append(
-        ChildStart(
-            call.run_id, call.id, run_fields(message), call.input, queue, pack_run_message(message)
-        )
+        ChildStart(call.run_id, call.id, run_fields(message), call.input, queue, pack_run_message(message))
     )
 
 
@@ -273,9 +267,7 @@ def _end(scene: Scene, made: Plan, outcome: Outcome) -> None:
         case Raised(data, code):
             made.decisions.append(Decision(EventType.RUN_FAILED, data=pack(Failed(code, data))))
         case Cancelled():
-            made.decisions.append(
-                Decision(EventType.RUN_CANCELLED, data=pack(Failed(CANCELLED, b"")))
-            )
+            made.decisions.append(Decision(EventType.RUN_CANCELLED, data=pack(Failed(CANCELLED, b""))))
         case _:
             raise AssertionError(f"no way to end with {outcome}")
     made.ends_run = True

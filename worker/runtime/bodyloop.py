@@ -19,6 +19,7 @@ import asyncio
 import asyncio.tasks
 import contextvars
 import logging
+import math
 import sys
 import weakref
 from asyncio import events
@@ -192,7 +193,8 @@ class BodyLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        timer = BodyTimer(self.time() + delay, callback, args, self, context)
+        return self._start(timer, delay)
 
     def call_at(  # type: ignore[override]
         self,
@@ -201,16 +203,18 @@ class BodyLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = BodyTimer(when, callback, args, self, context)
+        # To the microsecond: `time() + delay - time()` is not quite delay.
+        delay = round(when - self.time(), 6)
+        return self._start(BodyTimer(when, callback, args, self, context), delay)
+
+    def _start(self, timer: BodyTimer, delay: float) -> BodyTimer:
         timer.wait_id = ""
         if self.hold() is not None:
             return timer
-        delay = when - self.time()
         if delay <= 0:
             self._ready.append(timer)
         else:
-            # Rounded to the microsecond first: `time() + delay - time()` is not quite delay.
-            self.body.start_timer(timer, max(1, -(-round(delay * 1_000_000) // 1000)))
+            self.body.start_timer(timer, max(1, math.ceil(round(delay * 1000, 3))))
         return timer
 
     def fire(self, timer: BodyTimer) -> None:
@@ -320,7 +324,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
 
     def _generator_abandoned(self, generator: AsyncGenerator[Any, Any]) -> None:
         if self.is_running() and not self.dropping:
-            self.create_task(generator.aclose())
+            self.spawn(generator.aclose(), "aclose", contextvars.copy_context())
         else:
             # The collector found it at a moment no replay knows: its `finally` may not run before
             # the body is dropped. Keeping it makes that so.

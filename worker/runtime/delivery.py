@@ -62,9 +62,7 @@ async def bury(host: Host, delivery: Delivery, reason: str, detail: str) -> None
 async def pass_on_cancel(host: Host, delivery: Delivery) -> None:
     """A parent's cancel or end reaches its child."""
     await Runs(host.ports.call).cancel(delivery.run_id, pack(CancelRequested("its parent ended")))
-    settle = Transition(
-        delivery.run_id, new_mark(), delivery.held, 1, seen=1 << 50, settles=[delivery.held]
-    )
+    settle = Transition(delivery.run_id, new_mark(), delivery.held, 1, seen=1 << 50, settles=[delivery.held])
     reply = await host.log.append(settle, queue=delivery.queue)
     if reply.answer is Answer.NOT_FOUND:
         await bury(host, delivery, "no_run", "the child is gone")
@@ -105,9 +103,7 @@ class StepDelivery:
             await self._stages()
         except Exception:
             log.exception("delivery failed", extra=about(self._delivery))
-            await self._host.queue.defer(
-                self._delivery.partition, [self._delivery.held], due_in=_BACK_IN
-            )
+            await self._host.queue.defer(self._delivery.partition, [self._delivery.held], due_in=_BACK_IN)
         finally:
             self._host.holdings.drop(self._delivery.partition, self._delivery.held)
 
@@ -193,9 +189,7 @@ class StepDelivery:
     async def _record(self, claim: Claim, end: StepEnd) -> None:
         held = self._delivery.held
         retry = self._retry() if end.type is EventType.STEP_RETRYING else None
-        fact = Fact(
-            end.type, self._delivery.key, end.data, 0, claim.epoch, retry, end.delay, end.cause
-        )
+        fact = Fact(end.type, self._delivery.key, end.data, 0, claim.epoch, retry, end.delay, end.cause)
         transition = Transition(
             self._delivery.run_id, new_mark(), held, 2, seen=1 << 50, facts=[fact], settles=[held]
         )
@@ -213,9 +207,7 @@ class StepDelivery:
 
     async def _settle_only(self) -> None:
         held = self._delivery.held
-        transition = Transition(
-            self._delivery.run_id, new_mark(), held, 3, seen=1 << 50, settles=[held]
-        )
+        transition = Transition(self._delivery.run_id, new_mark(), held, 3, seen=1 << 50, settles=[held])
         await self._host.log.append(transition, queue=self._queue())
 
     # --- what the stages need -------------------------------------------------------------------------

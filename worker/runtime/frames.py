@@ -20,13 +20,13 @@ def frames_of(tasks: Iterable[BodyTask]) -> tuple[str, ...]:
     for task in list(tasks)[:_LIMIT]:
         waiter: Any = getattr(task, "_fut_waiter", None)
         what = getattr(waiter, "waits_for", None)
-        line = _where(task.get_coro()) or task.get_name()
+        line = where_of(task.get_coro()) or task.get_name()
         lines.append(f"{line} waits for {what}" if what else line)
     return tuple(lines)
 
 
-def _where(coro: Any) -> str:
-    """The innermost frame that is the user's own."""
+def where_of(coro: Any) -> str:
+    """The innermost frame of a coroutine that is the user's own: ``renew (app.py:12)``."""
     found: FrameType | None = None
     while coro is not None:
         frame = getattr(coro, "cr_frame", None) or getattr(coro, "ag_frame", None)

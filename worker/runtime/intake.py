@@ -81,13 +81,7 @@ class Intake:
             self._wake.clear()
             due = await self.take()
             if due > 0 and not self._host.draining:
-                await self._pause(due / 1000)
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
-        except TimeoutError:
-            pass
+                await self._host.ports.within(self._wake.wait(), due / 1000)
 
     async def take(self) -> int:
         """One round over the partitions. Returns ms to wait before the next: 0 when there may be more."""

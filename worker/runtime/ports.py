@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,6 +35,9 @@ class Ports(Protocol):
     def entropy(self, size: int) -> bytes: ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+    async def within(self, waiting: Awaitable[Any], seconds: float) -> bool:
+        """Wait for it, but no longer; False when the time was over (and it was cancelled)."""
 
     def spawn(self, job: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]: ...
 
@@ -69,6 +72,13 @@ class AsyncPorts:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def within(self, waiting: Awaitable[Any], seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(waiting, seconds)
+        except TimeoutError:
+            return False
+        return True
 
     def spawn(self, job: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         return asyncio.get_running_loop().create_task(job, name=name)

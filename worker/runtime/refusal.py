@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from world_redis.messages import RunContext
 
 from ..core.calls import Divergence, Problem, Stuck, Undecodable
-from .host import Host
+from .host import SPEC_READS, Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,12 @@ class Refusal:
     at_once: bool = False  # park without giving others a try
 
 
-def unknown_workflow(context: RunContext, host: Host) -> Refusal | None:
+def refusal_of_run(context: RunContext, host: Host) -> Refusal | None:
+    """Before a body is built: is this run one this process can read and knows?"""
+    return _unreadable(context) or _unknown(context, host)
+
+
+def _unknown(context: RunContext, host: Host) -> Refusal | None:
     if host.workflow(context.workflow, context.version) is not None:
         return None
     known = host.registry.workflows.get(context.workflow)
@@ -26,13 +31,12 @@ def unknown_workflow(context: RunContext, host: Host) -> Refusal | None:
     return Refusal("unknown_workflow", text)
 
 
-def unreadable_spec(context: RunContext, reads: int) -> Refusal | None:
+def _unreadable(context: RunContext) -> Refusal | None:
     """A run written by a newer version is left for a newer worker."""
-    if context.spec <= reads:
+    if context.spec <= SPEC_READS:
         return None
-    return Refusal(
-        "newer_spec", f"the run has spec {context.spec}, this worker reads up to {reads}"
-    )
+    text = f"the run has spec {context.spec}, this worker reads up to {SPEC_READS}"
+    return Refusal("newer_spec", text)
 
 
 def refusal_of(problem: Problem) -> Refusal:

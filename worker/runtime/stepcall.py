@@ -98,9 +98,7 @@ class StepRun:
 class StepRunner:
     """Executes steps in this process."""
 
-    def __init__(
-        self, ports: Ports, executors: Mapping[str, Executor], resources: Any = None
-    ) -> None:
+    def __init__(self, ports: Ports, executors: Mapping[str, Executor], resources: Any = None) -> None:
         self._ports = ports
         self._executors = executors
         self.resources = resources
@@ -122,9 +120,7 @@ class StepRunner:
         context = contextvars.Context()
         context.run(current_step.set, run.running)
         executor = self._executors[order.step.executor]
-        run.execution = executor.start(
-            order.step.fn, args, kwargs, context=context, timeout=order.timeout
-        )
+        run.execution = executor.start(order.step.fn, args, kwargs, context=context, timeout=order.timeout)
         if run.interrupting:
             run.execution.interrupt()
         ended = await run.execution.ended()

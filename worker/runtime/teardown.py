@@ -8,51 +8,65 @@ nothing. The code in ``finally`` and ``except BaseException`` may run, but decid
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from .bodyloop import BodyLoop, BodyTask, log
-from .frames import frames_of
+from .frames import where_of
 
 ATTEMPTS = 5  # how often a coroutine that awaits again is closed again
 
 # Coroutines that could not be closed. They stay referenced so that they never run again.
-survivors: list[BodyTask] = []
+survivors: list[Any] = []
 
 
 def tear_down(loop: BodyLoop) -> int:
-    """Close everything that runs on `loop`; answers how many coroutines survived it."""
+    """Close everything that runs on `loop`; answers how many tasks survived it."""
     tasks = loop.pending()
     loop.start_dropping()
-    left: list[BodyTask] = []
+    left: list[str] = []
     with loop.current():
         for task in reversed(tasks):
-            if not _close_task(loop, task):
-                left.append(task)
+            unclosed = _close_task(loop, task)
+            if unclosed:
+                survivors.extend((task, *unclosed))
+                left.append(where_of(unclosed[0]) or task.get_name())
         for generator in [*loop.generators, *loop.abandoned]:
             _close_generator(loop, generator)
     loop.abandoned.clear()
     if left:
-        survivors.extend(left)
-        log.warning("a dropped body could not be closed: %s", "; ".join(frames_of(left)))
+        log.warning("a dropped body could not be closed: %s", "; ".join(left))
     return len(left)
 
 
-def _close_task(loop: BodyLoop, task: BodyTask) -> bool:
+def _close_task(loop: BodyLoop, task: BodyTask) -> list[Any]:
+    """Close the coroutine of a task and those it awaits; answers the ones that resist."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    coro: Any = task.get_coro()
+    unclosed: list[Any] = [task.get_coro()]
     for _ in range(ATTEMPTS):
-        loop.forget_refusals()
-        # "coroutine ignored GeneratorExit", or what its last code raised: nobody is told.
-        with suppress(BaseException):
-            task.context.run(coro.close)
-        if _is_closed(coro):
-            return True
-    return False
+        # One that awaits again while it is closed is cut off from those that await it: they end.
+        chain = [link for coro in unclosed for link in _chain(coro)]
+        for coro in unclosed:
+            loop.forget_refusals()
+            # "coroutine ignored GeneratorExit", or what its last code raised: nobody is told.
+            with suppress(BaseException):
+                task.context.run(coro.close)
+        unclosed = [coro for coro in chain if not _is_closed(coro)]
+        if not unclosed:
+            break
+    return unclosed
+
+
+def _chain(coro: Any) -> Iterator[Any]:
+    """A coroutine and what it awaits, as far as these are coroutines."""
+    while hasattr(coro, "cr_frame"):
+        yield coro
+        coro = coro.cr_await
 
 
 def _is_closed(coro: Any) -> bool:
-    return getattr(coro, "cr_frame", getattr(coro, "gi_frame", None)) is None
+    return coro.cr_frame is None
 
 
 def _close_generator(loop: BodyLoop, generator: Any) -> None:

@@ -140,6 +140,16 @@ class RunNotFoundError(WorkflowError, LookupError):
         self.run_id = run_id
 
 
+class RunExistsError(WorkflowError):
+    """An idempotency key of ``start`` is taken: by a run, or by a run of another workflow."""
+
+    def __init__(self, key: str, run_id: str, workflow: str) -> None:
+        super().__init__(f"idempotency key {key!r} belongs to run {run_id!r} of workflow {workflow!r}")
+        self.key = key
+        self.run_id = run_id
+        self.workflow = workflow
+
+
 class RunExpiredError(WorkflowError):
     """The run is already finished and takes no more payloads, requests or steps."""
 

@@ -92,7 +92,7 @@ end
 local held, carrier = 'none', nil
 if A[2][1] ~= '' then
   held, carrier = message_held(A[2][1], A[2][2], A[2][3])
-  if held == 'ok' and A[3] == carrier.seq then
+  if held == 'ok' and A[3] == carrier.seq and carrier.seq > 0 then
     local recorded = unpack_value(carrier.answer)
     if recorded[1] == MARK then
       fact_answers, decision_answers, epochs = recorded[4], recorded[5], recorded[6]

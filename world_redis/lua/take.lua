@@ -6,8 +6,8 @@
 --   crowded   a message on its third attempt or later waits for a worker that holds nothing else: it may be
 --             what killed the earlier ones
 --
--- Order: due messages become ready · lapsed deliveries are handed out first · then the ready ones, oldest
--- first. With a budget of 0 it only promotes, which is how a full worker still keeps time for the fleet.
+-- Order: lapsed deliveries are handed out first (their steps then have a living owner again, and the rescue
+-- has nothing to do) · due messages become ready · then the ready ones, oldest first. With a budget of 0 it only promotes, which is how a full worker still keeps time for the fleet.
 -- A hand-out sets holder, number + 1 and the deadline; that moment ends what the earlier delivery owned.
 -- A resent call first hands out once more, unchanged, what its earlier sending had handed out.
 -- A wake that a rescue sends has the payload 'rescue'; every other wake but the first has none.
@@ -145,8 +145,8 @@ if RESENT then
 end
 local soonest = now + 1000
 for _, queue in ipairs(SERVED) do
-  promote(queue)
   take_lapsed(queue)
+  promote(queue)
   take_ready(queue)
   soonest = min(soonest, next_due(queue))
 end

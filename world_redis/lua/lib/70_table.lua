@@ -8,7 +8,7 @@ local function step_row(run, id, step)
   return {
     id, step[STEP.state], step[STEP.mode], step[STEP.owner], step[STEP.number], left > 0 and 1 or 0, left,
     step[STEP.due], has_message and 1 or 0, step[STEP.slot], step[STEP.mark], step[STEP.starts],
-    step[STEP.errors], step[STEP.crashes],
+    step[STEP.errors], step[STEP.crashes], step[STEP.first],
   }
 end
 

@@ -1,0 +1,149 @@
+"""Who runs a step, what happens when its owner dies, pauses or loses its message."""
+
+import signal
+import time
+
+from tests.acceptance import app
+from tests.acceptance.kit import LEASE, Fleet, until
+from world_redis.events import EventType
+
+
+async def test_a_hook_resumed_beside_an_inline_step_goes_on_at_once_and_the_step_runs_once(
+    fleet: Fleet,
+) -> None:
+    for _ in range(2):
+        await fleet.worker()
+    run = await fleet.start(app.hook_beside_step)
+    (slow,) = await fleet.effects.started("slow")
+    token = await fleet.hook_token(run)
+    resumed = time.monotonic()
+    await fleet.client.resume(token, app.Go("go"))
+    (go,) = await fleet.effects.seen("go")
+    assert go.at < slow.at + 1.0, "the payload waited for the step"
+    assert go.at - resumed < 0.5
+    assert await run.return_value(timeout=10) == "slow"
+    assert len(fleet.effects.starts("slow")) == 1
+
+
+async def test_without_inline_ownership_the_same_program_runs_the_step_twice(fleet: Fleet) -> None:
+    await fleet.worker(concurrency=1, inline_ownership=0)
+    run = await fleet.start(app.hook_beside_step)
+    await fleet.effects.started("slow")
+    await fleet.worker(inline_ownership=0)
+    await fleet.client.resume(await fleet.hook_token(run), app.Go("go"))
+    assert await run.return_value(timeout=10) == "slow"
+    assert len(fleet.effects.starts("slow")) == 2
+
+
+async def test_a_killed_owners_step_is_recovered_under_the_same_message_and_the_next_number(
+    fleet: Fleet,
+) -> None:
+    for _ in range(2):
+        await fleet.worker()
+    run = await fleet.start(app.held_then_marks)
+    (first,) = await fleet.effects.started("a")
+    fleet.by_pid(first.pid).kill()
+    _, second = await fleet.effects.started("a", 2)
+    fleet.effects.open_gate("a")
+    assert await run.return_value(timeout=10) == ["a", "b", "c"]
+
+    assert second.pid != first.pid
+    assert len(fleet.effects.starts("a")) == 2
+    owners = [e.extra.split(":") for e in await fleet.events(run, EventType.STEP_STARTED) if e.id == "s1"]
+    assert [owner[0] for owner in owners] == [owners[0][0]] * 2, "another message"
+    assert [owner[1] for owner in owners] == ["1", "2"]
+    assert "owned recovery" in fleet.by_pid(second.pid).log
+
+
+async def test_a_queued_steps_killed_worker_loses_it_to_another(fleet: Fleet) -> None:
+    keeper = await fleet.worker(queues="default")
+    sides = [await fleet.worker(queues="side") for _ in range(2)]
+    run = await fleet.start(app.held_on_the_side)
+    (first,) = await fleet.effects.started("a")
+    fleet.by_pid(first.pid).kill()
+    _, second = await fleet.effects.started("a", 2)
+    fleet.effects.open_gate("a")
+    assert await run.return_value(timeout=10) == "a"
+    assert {first.pid, second.pid} == {side.pid for side in sides}
+    assert keeper.alive
+
+
+async def test_a_run_whose_message_is_lost_comes_home_within_one_lease_of_its_workers_death(
+    fleet: Fleet,
+) -> None:
+    for _ in range(2):
+        await fleet.worker()
+    run = await fleet.start(app.one_held_step)
+    (first,) = await fleet.effects.started("a")
+    owner = (await fleet.running(run)).owner
+    assert owner is not None
+    owner_worker = fleet.by_pid(first.pid)
+    owner_worker.signal(signal.SIGSTOP)  # it must not notice the loss before it dies
+    await fleet.lose(owner)
+    owner_worker.kill()
+    died = time.monotonic()
+    fleet.effects.open_gate("a")
+    assert await run.return_value(timeout=10) == "a"
+    assert time.monotonic() - died < LEASE + 1.0
+    assert len(fleet.effects.starts("a")) == 2
+
+
+async def test_a_message_lost_while_its_worker_lives_costs_no_result(fleet: Fleet) -> None:
+    for _ in range(2):
+        await fleet.worker()
+    run = await fleet.start(app.one_held_step)
+    await fleet.effects.started("a")
+    owner = (await fleet.running(run)).owner
+    assert owner is not None
+    await fleet.lose(owner)
+    fleet.effects.open_gate("a")
+    assert await run.return_value(timeout=10) == "a"
+    assert len(await fleet.events(run, EventType.STEP_COMPLETED)) == 1
+    assert len(fleet.effects.starts("a")) <= 2
+
+
+async def test_a_worker_paused_past_its_lease_is_superseded_and_its_steps_end_once(fleet: Fleet) -> None:
+    for _ in range(2):
+        await fleet.worker()
+    run = await fleet.start(app.two_held_then_mark)
+    first, _ = await fleet.effects.started("a") + await fleet.effects.started("b")
+    paused = fleet.by_pid(first.pid)
+    paused.signal(signal.SIGSTOP)
+    for name in "ab":
+        assert (await fleet.effects.started(name, 2))[1].pid != paused.pid
+    fleet.effects.open_gate("a")
+    fleet.effects.open_gate("b")
+    paused.signal(signal.SIGCONT)
+    assert await run.return_value(timeout=10) == ["a", "b", "c"]
+
+    assert len(await fleet.events(run, EventType.STEP_COMPLETED)) == 3
+    assert len(fleet.effects.all("c")) == 1
+    await until("the paused worker is told", lambda: "superseded" in paused.log)
+    assert [len(fleet.effects.starts(name)) for name in "ab"] == [2, 2]
+
+
+async def test_a_false_redelivery_to_the_worker_that_holds_the_run_starts_nothing(fleet: Fleet) -> None:
+    await fleet.worker()
+    run = await fleet.start(app.held_then_marks)
+    await fleet.effects.started("a")
+    owner = (await fleet.running(run)).owner
+    assert owner is not None
+    await fleet.lapse(owner)
+    async def redelivered() -> bool:
+        return "redelivered" in fleet.workers[0].log
+
+    await until("the redelivery", redelivered)
+    fleet.effects.open_gate("a")
+    assert await run.return_value(timeout=10) == ["a", "b", "c"]
+    assert len(fleet.effects.starts("a")) == 1
+    assert len(await fleet.events(run, EventType.STEP_STARTED)) == 3
+
+
+async def test_steps_and_delays_longer_than_the_lease_run_once(fleet: Fleet) -> None:
+    for _ in range(2):
+        await fleet.worker()
+    run = await fleet.start(app.longer_than_the_lease)
+    assert await run.return_value(timeout=15) == "after"
+    assert len(fleet.effects.starts("slow")) == 1
+    assert len(fleet.effects.all("after")) == 1
+    assert len(await fleet.events(run, EventType.STEP_STARTED)) == 2

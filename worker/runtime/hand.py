@@ -1,0 +1,69 @@
+"""The deliveries a session holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from world_redis.messages import TIMER, Delivery, Held
+
+from .host import Holdings
+
+
+class Hand:
+    """Held deliveries, oldest first. The oldest is the *carrier*: transitions are sent under it and numbered
+    from 1, inline steps are stamped with it, and it is settled last."""
+
+    def __init__(self, partition: int, holdings: Holdings) -> None:
+        self._partition = partition
+        self._holdings = holdings
+        self._numbers: dict[str, int] = {}
+        self._seq = 0
+        self.timer = False  # one of them is the run's timer, which is then armed no longer
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Message id → delivery number."""
+        return self._numbers
+
+    @property
+    def carrier(self) -> Held | None:
+        return next((Held(id, number) for id, number in self._numbers.items()), None)
+
+    @property
+    def all(self) -> list[Held]:
+        return [Held(id, number) for id, number in self._numbers.items()]
+
+    def holds(self, held: Held) -> bool:
+        return self._numbers.get(held.message_id) == held.number
+
+    def take(self, delivery: Delivery) -> bool:
+        """Hold a delivery; True when its message was held under an earlier number, which it replaces."""
+        again = delivery.message_id in self._numbers
+        if again and self._is_carrier(delivery.message_id):
+            self._seq = 0
+        self._numbers[delivery.message_id] = delivery.number
+        self.timer |= delivery.key == TIMER
+        self._holdings.add(self._partition, delivery.held)
+        return again
+
+    def drop(self, items: Iterable[Held]) -> None:
+        """Let go of what was settled, given back or lost."""
+        for item in items:
+            if self.holds(item):
+                if self._is_carrier(item.message_id):
+                    self._seq = 0
+                del self._numbers[item.message_id]
+            self._holdings.drop(self._partition, item)
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _is_carrier(self, message_id: str) -> bool:
+        return next(iter(self._numbers), None) == message_id

@@ -1,0 +1,193 @@
+"""What a session knows of its run: the live body, and what of the log the body cannot tell.
+
+The body stands on the log of one server. When another server answers, or the log went another way than the
+body bet on, the body is dropped and built again from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from world_redis.events import Event, EventType, Position
+from world_redis.log import Snapshot
+from world_redis.messages import Delivery, RunContext, unpack_run_message
+from world_redis.transition import Fact, Table
+
+from .body import Body
+from .bodyloop import drive
+from .host import Host
+
+FINISHED = ("completed", "failed", "cancelled")
+OVER = (*FINISHED, "parked", "absent")  # nothing to plan
+
+
+class Knowledge:
+    def __init__(self, run_id: str, host: Host) -> None:
+        self._run_id = run_id
+        self._host = host
+        self.context: RunContext | None = None
+        self.body: Body | None = None
+        self.status = ""  # of the run, as last heard; "parked" and "absent" too
+        self.started = False  # run_started is in the log
+        self.seen = 0  # highest slot read
+        self.waits: dict[str, int] = {}  # open recorded waits → due ms
+        self.timer_armed = False
+        self.acted: set[str] = set()  # dropped calls that were withdrawn
+        self.table: Table | None = None
+        self.need_table = False
+        self._server = ""  # whose log the body stands on
+        self._now, self._heard_at = 0, 0.0  # server time last heard (ms), and when
+
+    @property
+    def position(self) -> Position | None:
+        return None if self.body is None else self.body.position
+
+    @property
+    def over(self) -> bool:
+        return self.status in OVER
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    def hear(self, now: int) -> None:
+        """The store said what time it is (ms)."""
+        if now:
+            self._now, self._heard_at = now, self._host.ports.now()
+
+    def now(self) -> int:
+        """Server time as far as known: ms last heard plus what has passed here since."""
+        return self._now + int((self._host.ports.now() - self._heard_at) * 1000)
+
+    def due_waits(self) -> list[Fact]:
+        """Open waits whose time has come, the earliest first."""
+        if self.body is None:
+            return []
+        now, listening = self.now(), self.body.open
+        due = [(at, int(id[1:]), id) for id, at in self.waits.items() if at <= now and id in listening]
+        return [Fact(EventType.WAIT_COMPLETED, id, at=max(now, at)) for at, _, id in sorted(due)]
+
+    # --- building -------------------------------------------------------------------------------------------
+
+    def stands(self) -> bool:
+        """Is there a body, on the log of the server spoken to?"""
+        return self.body is not None and not self.moved and not self.body.misled
+
+    @property
+    def moved(self) -> bool:
+        """Another server answers than the one this was learned from: it may not have survived."""
+        return self._server != self._host.ports.server()
+
+    async def learn_run(self, first: Delivery | None) -> tuple[bytes, bytes, list[Event]] | None:
+        """Find out what the run is: from its first message, which needs no read, else from the store.
+        Answers (seed, input, events), or None when the run is over, parked or absent."""
+        await self.drop_body()
+        self._server = self._host.ports.server()
+        if first is not None:
+            message = unpack_run_message(first.payload)
+            self.context = message.context
+            created = Event(1, EventType.RUN_CREATED, "", message.context.created_at, b"", message.input, "")
+            return message.seed, message.input, [created]
+        return await self._read()
+
+    async def _read(self) -> tuple[bytes, bytes, list[Event]] | None:
+        """The whole log; a read that spans a reconnect starts over, since its pages may not belong together."""
+        while True:
+            self._server = self._host.ports.server()
+            page, events = await self._read_pages()
+            if not self.moved:
+                break
+        self.status = _status_of(page)
+        if page is None or self.over:
+            return None
+        self.hear(page.now)
+        self.table, self.need_table = page.table, False
+        self.context = _context_of(page.record)
+        return page.record["seed"], events[0].data, events
+
+    async def _read_pages(self) -> tuple[Snapshot | None, list[Event]]:
+        events: list[Event] = []
+        while True:
+            seen = events[-1].slot if events else 0
+            page = await self._host.log.read(self._run_id, seen=seen, table=True)
+            if page is None:
+                return None, events
+            events += page.events
+            if not page.more:
+                return page, events
+
+    async def build(self, seed: bytes, given: bytes, events: Sequence[Event]) -> None:
+        """A body at the end of `events`. The workflow must be registered."""
+        assert self.context is not None
+        workflow = self._host.workflow(self.context.workflow, self.context.version)
+        assert workflow is not None
+        self.body = Body(workflow, self.context, self._run_id, seed, self.context.created_at, given)
+        if len(events) > 1:
+            self._host.telemetry.replays.inc()
+        await self.feed(events)
+
+    async def drop_body(self) -> None:
+        body, self.body = self.body, None
+        self.started, self.seen, self.waits, self.acted = False, 0, {}, set()
+        self.table = None
+        if body is not None:
+            await drive(asyncio.get_running_loop(), body.close)
+
+    # --- going on -------------------------------------------------------------------------------------------
+
+    async def feed(self, events: Sequence[Event]) -> None:
+        """Give the body the next events of the log."""
+        for event in events:
+            self.seen = max(self.seen, event.slot)
+            match event.type:
+                case EventType.RUN_STARTED:
+                    self.started = True
+                case EventType.WAIT_CREATED:
+                    self.waits[event.id] = int(event.extra)
+                    self.timer_armed = True
+                case EventType.WAIT_COMPLETED:
+                    self.waits.pop(event.id, None)
+        body = self.body
+        if body is not None and body.problem is None:
+            body.learn(events)
+            await drive(asyncio.get_running_loop(), body.run)
+
+    async def feed_rest(self) -> None:
+        """The pages an answer had no room for."""
+        more = self.body is not None
+        while more:
+            page = await self._host.log.read(self._run_id, seen=self.seen, record=False)
+            if page is None:
+                return
+            await self.feed(page.events)
+            more = page.more
+
+    async def advance(self, facts: Sequence[Fact]) -> None:
+        """Bet that these facts are the run's next decisive events."""
+        body = self.body
+        assert body is not None
+        events = [Event(0, fact.type, fact.id, fact.at, b"", fact.data, "") for fact in facts]
+        await drive(asyncio.get_running_loop(), lambda: body.advance(events))
+
+
+def _status_of(page: Snapshot | None) -> str:
+    if page is None:
+        return "absent"
+    return "parked" if page.record.get("parked") else page.status
+
+
+def _context_of(record: dict[str, bytes]) -> RunContext:
+    def text(name: str) -> str:
+        return record[name].decode()
+
+    return RunContext(
+        workflow=text("workflow"),
+        version=int(record["version"]),
+        spec=int(record["spec"]),
+        queue=text("queue"),
+        created_at=int(record["created"]),
+        root_run_id=text("root"),
+        parent_run_id=text("parent"),
+        parent_step=text("parent_step"),
+        deployment=text("deployment"),
+        traceparent=text("traceparent"),
+    )

@@ -1,0 +1,477 @@
+"""Starting and finding runs from outside: `start`, `get_run`, and the `Client` behind them.
+
+A client belongs to the event loop it was first used in. Module-level functions use the registry's own
+client, or a default one for each (event loop, namespace), made from ``WORKFLOW_*`` variables; a process
+that forks starts with none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
+
+import msgpack
+import orjson
+
+from world_redis.events import Answer, EventType
+from world_redis.hooks import HookAddress, Hooks, Tokens, address_of
+from world_redis.ids import is_run_id, long_id, new_mark, new_run_id, partition_of
+from world_redis.keys import Keys
+from world_redis.log import Log
+from world_redis.messages import RunContext, RunMessage, pack_run_message, unpack_run_message
+from world_redis.runs import Runs
+from world_redis.world import RedisWorld
+
+from ..addresses import resolve
+from ..core.records import HookCreated, HookReceived, pack, unpack
+from ..settings import Settings
+from .calls import start_child
+from .context import current_body, current_step
+from .errors import HookNotFoundError, RunExistsError, RunNotFoundError
+from .history import RunInfo
+from .hooks import BaseHook, install_resume
+from .listing import list_runs as _list_runs
+from .notices import Notices
+from .registry import WorkflowDefinition
+from .run import Run
+from .step import RunningStep
+from .values import Codec
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SPEC = 6  # the log's language of new runs
+DEFAULT_QUEUE = "default"
+PATIENCE = 30.0  # seconds a call waits for a server that is away
+_AT_ONCE = 500  # starts in flight of start_many
+
+
+class StartRequest(NamedTuple):
+    """All that starting takes, kept under an idempotency key: whoever meets the key without its run
+    creates the run."""
+
+    run_id: str
+    message: bytes  # packed RunMessage
+    due_in: int  # ms
+    due_at: int  # ms
+    extra: dict[str, str]  # more fields of the run's record
+
+
+class Page(NamedTuple):
+    """A part of `list_runs`."""
+
+    runs: list[RunInfo]
+    cursor: str | None  # of the next part; None at the end
+
+
+@dataclass(frozen=True, slots=True)
+class HookInfo:
+    """An open or once open hook, looked up by its token."""
+
+    token: str
+    run_id: str
+    hook_id: str
+    name: str = ""  # of the payload class
+    metadata: Any = None
+
+
+class Client:
+    """The way in for one namespace on one server. It connects when it is first used.
+
+    Args:
+        url: the server, as ``WORKFLOW_REDIS_URL``.
+        settings: what else is set; None reads the environment.
+        namespace: wins over the settings' own.
+    """
+
+    def __init__(self, url: str, *, settings: Settings | None = None, namespace: str | None = None) -> None:
+        self._settings = settings or Settings.load()
+        self._url = url
+        self.keys = Keys(namespace or self._settings.namespace)
+        self.codec = Codec(max_bytes=self._settings.max_payload_bytes)
+        self.retention_ms = self._settings.retention_seconds * 1000
+        self._world: RedisWorld | None = None
+        self._notices: Notices | None = None
+        self._server: Any = None  # of an embedded:// URL
+        self._opening = asyncio.Lock()
+
+    @classmethod
+    def from_url(cls, url: str, *, namespace: str | None = None) -> Self:
+        """A client of `url`: ``redis:// rediss:// unix:// embedded:///directory``."""
+        return cls(url, namespace=namespace)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, *, namespace: str | None = None) -> Self:
+        """A client of ``WORKFLOW_REDIS_URL``. Raises SettingsError when that is not set."""
+        return cls(settings.url, settings=settings, namespace=namespace)
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        """Connect now.
+
+        Raises:
+            StoreUnavailable, UnsafeServer, LayoutMismatch, LeaseMismatch: the server cannot be used.
+        """
+        await self.world()
+        return self
+
+    async def close(self) -> None:
+        notices, self._notices = self._notices, None
+        world, self._world = self._world, None
+        server, self._server = self._server, None
+        if notices is not None:
+            await notices.close()
+        if world is not None:
+            await world.close()
+        if server is not None:
+            await asyncio.to_thread(server.stop)
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def world(self) -> RedisWorld:
+        """The connected store."""
+        if self._world is None:
+            async with self._opening:
+                if self._world is None:
+                    self._world = await self._connect()
+        return self._world
+
+    async def _connect(self) -> RedisWorld:
+        settings = self._settings
+        url, self._server = await asyncio.to_thread(resolve, self._url)
+        world = RedisWorld(
+            url,
+            namespace=self.keys.namespace,
+            partitions=settings.partitions,
+            lease=settings.lease,
+            patience=PATIENCE,
+        )
+        await world.open()
+        self._notices = Notices(url)
+        return world
+
+    @property
+    def notices(self) -> Notices:
+        assert self._notices is not None, "used before world()"
+        return self._notices
+
+    async def runs(self) -> Runs:
+        return Runs(await self.world())
+
+    async def log(self) -> Log:
+        return Log(await self.world(), "client")
+
+    # --- starting -------------------------------------------------------------------------------
+
+    async def start(self, workflow: WorkflowDefinition[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
+        """Start a run. Options come from ``workflow.with_options(...)``.
+
+        With an idempotency key a repeat answers the run that the first call started. Inside a step a
+        default key makes a repeated attempt start nothing more.
+
+        Raises:
+            TypeValidationError, SerializationError: the arguments do not fit or cannot be recorded.
+            RunExistsError: ``on_duplicate="raise"`` and the key is taken, or it names another workflow.
+            StoreUnavailable: no answer from the server.
+        """
+        target, request = self._request(workflow, args, kwargs)
+        key = workflow.options.idempotency_key or _key_in_step()
+        await self.world()
+        if key is not None:
+            request = await self._claim(key, request, workflow)
+        await self._create(request)
+        return Run(self, request.run_id, target)
+
+    async def start_many(
+        self,
+        workflow: WorkflowDefinition[Any, T],
+        arguments: Iterable[Sequence[Any] | Mapping[str, Any]],
+    ) -> list[Run[T]]:
+        """Start one run for each set of arguments: a sequence by position, a mapping by name. All are
+        checked before the first run is started; an idempotency key does not fit here.
+
+        Raises: as `start`; ValueError for an idempotency key.
+        """
+        if workflow.options.idempotency_key is not None:
+            raise ValueError("one idempotency key cannot stand for several runs")
+        prepared = [
+            self._request(workflow, (), dict(given))
+            if isinstance(given, Mapping)
+            else self._request(workflow, tuple(given), {})
+            for given in arguments
+        ]
+        await self.world()
+        for first in range(0, len(prepared), _AT_ONCE):
+            part = prepared[first : first + _AT_ONCE]
+            await asyncio.gather(*(self._create(request) for _, request in part))
+        return [Run(self, request.run_id, target) for target, request in prepared]
+
+    async def start_again(self, info: RunInfo, input: bytes) -> str:
+        """Start a new run like an ended one; answers its id."""
+        run_id = new_run_id(partition_of(info.run_id))
+        context = self._context(run_id, info.workflow, info.version, info.queue)
+        message = RunMessage(context, os.urandom(16), input, new_mark())
+        extra = {"retried_from": info.run_id, "attributes": orjson.dumps(dict(info.attributes)).decode()}
+        await self._create(StartRequest(run_id, pack_run_message(message), 0, 0, extra))
+        return run_id
+
+    def _request(
+        self, workflow: WorkflowDefinition[Any, T], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[WorkflowDefinition[Any, T], StartRequest]:
+        if current_body() is not None:
+            raise RuntimeError("a client reaches outside the workflow; in a body call start(...)")
+        options = workflow.options
+        target = workflow.for_new_runs()
+        input = target.signature.encode_arguments(args, kwargs, with_defaults=True)
+        run_id = new_run_id(random.randrange(self._settings.partitions))
+        queue = options.queue or target.queue or DEFAULT_QUEUE
+        context = self._context(run_id, target.name, target.version, queue)
+        message = RunMessage(context, os.urandom(16), input, new_mark())
+        extra = {}
+        if options.attributes:
+            extra["attributes"] = orjson.dumps(dict(options.attributes)).decode()
+        timeout = options.timeout if options.timeout is not None else target.timeout
+        if timeout is not None:
+            extra["timeout"] = str(round(timeout * 1000))
+        due_in = round((options.delay or 0) * 1000)
+        due_at = round(options.start_at.timestamp() * 1000) if options.start_at is not None else 0
+        return target, StartRequest(run_id, pack_run_message(message), due_in, due_at, extra)
+
+    def _context(self, run_id: str, workflow: str, version: int, queue: str) -> RunContext:
+        return RunContext(
+            workflow=workflow,
+            version=version,
+            spec=SPEC,
+            queue=queue,
+            created_at=round(time.time() * 1000),
+            root_run_id=run_id,
+            deployment=self._settings.deployment_id,
+        )
+
+    async def _claim(
+        self, key: str, request: StartRequest, workflow: WorkflowDefinition[Any, Any]
+    ) -> StartRequest:
+        """Take `key` for this request, or answer the request that holds it."""
+        world = await self.world()
+        # The claim ends before the run's own retention does, so a claim never outlives its run.
+        lifetime = self.retention_ms + request.due_in + max(0, request.due_at - round(time.time() * 1000))
+        packed: bytes = msgpack.packb(tuple(request))
+        held = await world.command("SET", self.keys.start(key), packed, "NX", "GET", "PX", lifetime)
+        if held is None or held == packed:
+            return request
+        earlier = StartRequest(*msgpack.unpackb(held))
+        name = unpack_run_message(earlier.message).context.workflow
+        if name != workflow.name or workflow.options.on_duplicate == "raise":
+            raise RunExistsError(key, earlier.run_id, name)
+        return earlier
+
+    async def _create(self, request: StartRequest) -> None:
+        message = unpack_run_message(request.message)
+        runs = await self.runs()
+        await runs.start(
+            request.run_id,
+            message,
+            message.input,
+            due_in=request.due_in,
+            due_at=request.due_at,
+            extra=request.extra,
+        )
+
+    # --- finding --------------------------------------------------------------------------------
+
+    def get_run(self, run_id: str, workflow: WorkflowDefinition[Any, T] | None = None) -> Run[T]:
+        """The handle of a run. `workflow` tells how to read its result; without it a model comes back
+        as plain values. Nothing is read here.
+
+        Raises:
+            RunNotFoundError: `run_id` is not a run id.
+        """
+        if not is_run_id(run_id):
+            raise RunNotFoundError(run_id)
+        return Run(self, run_id, workflow)
+
+    async def list_runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """Runs of the namespace: those not finished, the newest first; then the finished ones, the last
+        to end first. `status` may also be ``parked``. `cursor` is that of the page before.
+
+        Raises:
+            ValueError: `cursor` is not one.
+        """
+        world = await self.world()
+        found = await _list_runs(world, workflow=workflow, status=status, limit=limit, cursor=cursor)
+        return Page(*found)
+
+    # --- hooks ----------------------------------------------------------------------------------
+
+    async def resume(
+        self, token_or_hook: str | Any, payload: Any, *, idempotency_key: str | None = None
+    ) -> HookInfo:
+        """Send `payload` to an open hook: what ``payload.resume(...)`` does.
+
+        Raises:
+            HookNotFoundError: nobody waits for this token.
+            SerializationError: the payload cannot be recorded.
+        """
+        token = token_or_hook if isinstance(token_or_hook, str) else token_or_hook.token
+        data = self.codec.encode(payload, type(payload), path=f"payload {type(payload).__qualname__}")
+        return await self.resume_encoded(token, data, idempotency_key=idempotency_key)
+
+    async def resume_encoded(
+        self, token: str, data: bytes, *, idempotency_key: str | None = None
+    ) -> HookInfo:
+        """As `resume`, with the payload as recorded bytes (JSON)."""
+        world = await self.world()
+        address = await self._address(token)
+        resume_id = idempotency_key or os.urandom(12).hex()
+        record = pack(HookReceived(data, resume_id))
+        answer, _ = await Hooks(world).resume(address, token, resume_id, record)
+        if answer is not Answer.OK:
+            raise HookNotFoundError(token)
+        return HookInfo(token, address.run_id, long_id(address.hook))
+
+    async def get_hook(self, token: str) -> HookInfo:
+        """The hook a token leads to, with its metadata. Raises HookNotFoundError."""
+        address = await self._address(token)
+        log, seen, more = await self.log(), 0, True
+        while more:
+            page = await log.read(address.run_id, seen=seen, record=False)
+            if page is None:
+                break
+            for event in page.events:
+                seen = event.slot
+                if event.type is EventType.HOOK_CREATED and event.id == address.hook:
+                    return self._hook_info(token, address, unpack(HookCreated, event.data))
+            more = page.more
+        raise HookNotFoundError(token)
+
+    def _hook_info(self, token: str, address: HookAddress, record: HookCreated) -> HookInfo:
+        if record.token != token:
+            raise HookNotFoundError(token)
+        metadata = self.codec.decode(record.metadata) if record.metadata else None
+        return HookInfo(token, address.run_id, long_id(address.hook), record.name, metadata)
+
+    async def _address(self, token: str) -> HookAddress:
+        address = address_of(token) or await Tokens(await self.world()).find(token)
+        if address is None:
+            raise HookNotFoundError(token)
+        return address
+
+
+def _key_in_step() -> str | None:
+    """The default idempotency key of the n-th start() of a step, the same in every attempt."""
+    step = current_step.get()
+    if not isinstance(step, RunningStep):
+        return None
+    step.starts += 1
+    return f"{step.metadata.idempotency_key}:start:{step.starts}"
+
+
+# --- the default client -------------------------------------------------------------------------
+
+_defaults: dict[tuple[asyncio.AbstractEventLoop, str], Client] = {}
+
+
+def _forget() -> None:
+    """A forked child shares sockets with its parent: it must not touch them."""
+    _defaults.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def default_client(namespace: str | None = None) -> Client:
+    """The default client of the running event loop.
+
+    Raises:
+        SettingsError: ``WORKFLOW_REDIS_URL`` is not set.
+        RuntimeError: no event loop runs, or it is a body's.
+    """
+    if current_body() is not None:
+        raise RuntimeError("a workflow body cannot reach the store; do it in a step")
+    loop = asyncio.get_running_loop()
+    for key in [key for key in _defaults if key[0].is_closed()]:
+        del _defaults[key]
+    key = (loop, namespace or "")
+    if key not in _defaults:
+        _defaults[key] = Client.from_settings(Settings.load(), namespace=namespace)
+    return _defaults[key]
+
+
+def use_client(client: Client, namespace: str | None = None) -> None:
+    """Make `client` the default one of the running event loop (for its `namespace`)."""
+    _defaults[(asyncio.get_running_loop(), namespace or "")] = client
+
+
+async def close_default_clients() -> None:
+    """Close the default clients of the running event loop."""
+    loop = asyncio.get_running_loop()
+    for key in [key for key in _defaults if key[0] is loop]:
+        await _defaults.pop(key).close()
+
+
+def _client_of(workflow: WorkflowDefinition[Any, Any]) -> Client:
+    own: Client | None = workflow.registry.client
+    return own if own is not None else default_client(workflow.registry.namespace)
+
+
+async def start(workflow: WorkflowDefinition[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
+    """Start a run; see `Client.start`. In a workflow body it starts a child, recorded once however often
+    the body replays, and answers a `ChildRun`."""
+    if current_body() is not None:
+        child: Any = start_child(workflow, *args, **kwargs)
+        handle: Run[T] = child
+        return handle
+    return await _client_of(workflow).start(workflow, *args, **kwargs)
+
+
+async def start_many(
+    workflow: WorkflowDefinition[Any, T], arguments: Iterable[Sequence[Any] | Mapping[str, Any]]
+) -> list[Run[T]]:
+    """Start many runs; see `Client.start_many`."""
+    return await _client_of(workflow).start_many(workflow, arguments)
+
+
+def get_run(run_id: str, workflow: WorkflowDefinition[Any, T] | None = None) -> Run[T]:
+    """The handle of a run; see `Client.get_run`."""
+    client = default_client() if workflow is None else _client_of(workflow)
+    return client.get_run(run_id, workflow)
+
+
+async def list_runs(
+    *,
+    workflow: str | None = None,
+    status: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page:
+    """Runs of the namespace; see `Client.list_runs`."""
+    return await default_client().list_runs(workflow=workflow, status=status, limit=limit, cursor=cursor)
+
+
+async def get_hook_by_token(token: str) -> HookInfo:
+    """The hook a token leads to; see `Client.get_hook`."""
+    return await default_client().get_hook(token)
+
+
+async def _resume(payload: BaseHook, token_or_hook: Any, idempotency_key: str | None) -> HookInfo:
+    return await default_client().resume(token_or_hook, payload, idempotency_key=idempotency_key)
+
+
+install_resume(_resume)

@@ -1,0 +1,315 @@
+"""A run as people see it: its events and steps, read from the log and the open entities. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from world_redis.events import Event, EventType
+from world_redis.ids import event_id, long_id
+from world_redis.transition import OpenStep, Table
+
+from ..core.records import (
+    AttributesSet,
+    CancelRequested,
+    Failed,
+    HookConflict,
+    HookCreated,
+    HookReceived,
+    PatchRecorded,
+    StepCreated,
+    StepRetrying,
+    unpack,
+)
+from .values import Codec, decode_failure
+
+_INFO_FIELDS = (
+    *("workflow", "version", "status", "parked", "park_detail", "queue", "created", "started", "ended"),
+    *("cancel", "slot", "root", "parent", "retried_from", "attributes", "deployment"),
+)
+
+_ENDS = {EventType.STEP_COMPLETED: "completed", EventType.STEP_FAILED: "failed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """The record of a run."""
+
+    run_id: str
+    workflow: str
+    version: int
+    status: str  # pending running completed failed cancelled
+    parked: str  # why it waits for an operator or another build; "" when it does not
+    parked_detail: str
+    queue: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    cancel_requested: bool
+    events: int  # length of its log
+    root_run_id: str
+    parent_run_id: str | None
+    retried_from: str | None
+    attributes: Mapping[str, str]  # as given at the start; see `Run.attributes` for the current ones
+    deployment: str
+
+    @property
+    def finished(self) -> bool:
+        return self.ended_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """One entry of a run's log."""
+
+    id: str  # evnt_ and its slot
+    slot: int  # 1, 2, 3, ...
+    type: str
+    correlation_id: str  # of the step, wait or hook; "" for events of the run
+    at: datetime
+    name: str  # of the step, child or hook class a create event is about
+    detail: Mapping[str, Any]  # what the event carries, values decoded where that works
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepInfo:
+    """One step or child of a run."""
+
+    id: str  # step_ and 26 digits
+    name: str
+    state: str  # created running retrying withdrawn completed failed
+    starts: int  # executions started
+    errors: int  # recorded errors
+    crashes: int  # executions that ended without a recorded end
+    created_at: datetime
+    started_at: datetime | None  # of the last execution
+    ended_at: datetime | None
+    child_run_id: str  # "" for a step
+    epoch: int  # slot of the last start; 0 before the first
+    mode: str  # of the running execution: inline queue external child
+    owner: str  # message id of the running execution's delivery
+    owner_number: int
+    owner_live: bool
+    lease_left: float  # seconds
+    due: datetime | None  # of a retry
+    has_message: bool  # a message waits or is in flight for it
+    result: Any = None  # of a completed one, decoded without annotation
+    error: str = ""  # of a failed or retried one
+
+
+def info_of(run_id: str, record: Mapping[str, bytes]) -> RunInfo:
+    """Read a run's record."""
+    # Marks in it are not text, so only what is asked for is decoded; "" means absent.
+    text = {name: record[name].decode() for name in _INFO_FIELDS if record.get(name)}
+    return RunInfo(
+        run_id=run_id,
+        workflow=text.get("workflow", ""),
+        version=int(text.get("version", 0)),
+        status=text.get("status", ""),
+        parked=text.get("parked", ""),
+        parked_detail=text.get("park_detail", ""),
+        queue=text.get("queue", ""),
+        created_at=_moment(text.get("created", "0")),
+        started_at=_moment(text["started"]) if "started" in text else None,
+        ended_at=_moment(text["ended"]) if "ended" in text else None,
+        cancel_requested=text.get("cancel") == "1",
+        events=int(text.get("slot", 0)),
+        root_run_id=text.get("root", run_id),
+        parent_run_id=text.get("parent"),
+        retried_from=text.get("retried_from"),
+        attributes=orjson.loads(text.get("attributes", "{}")),
+        deployment=text.get("deployment", ""),
+    )
+
+
+def event_info(event: Event, codec: Codec) -> RunEvent:
+    """One event for people. A value that cannot be read is shown as what is wrong with it."""
+    try:
+        name, detail = _described(event, codec)
+    except Exception as error:  # the log must be readable whatever somebody wrote into it
+        name, detail = "", {"unreadable": str(error)}
+    return RunEvent(
+        id=event_id(event.slot),
+        slot=event.slot,
+        type=event.type.value,
+        correlation_id=correlation_id(event.id),
+        at=_moment(event.at),
+        name=name,
+        detail=detail,
+    )
+
+
+def correlation_id(short: str) -> str:
+    """The long form, where there is one."""
+    return long_id(short) if short and short[0] in "swhp" else short
+
+
+def attributes_of(initial: Mapping[str, str], events: Iterable[Event]) -> dict[str, str]:
+    """The attributes after all changes of the log."""
+    current = dict(initial)
+    for event in events:
+        if event.type is EventType.ATTR_SET:
+            for key, value in unpack(AttributesSet, event.data).changes.items():
+                if value is None:
+                    current.pop(key, None)
+                else:
+                    current[key] = value
+    return current
+
+
+def steps_of(events: Iterable[Event], table: Table | None, codec: Codec) -> list[StepInfo]:
+    """Every step of the log in the order of its calls, with what the store knows of the open ones."""
+    found: dict[str, StepInfo] = {}
+    for event in events:
+        if event.type is EventType.STEP_CREATED:
+            found[event.id] = _created(event)
+        elif event.id in found:
+            found[event.id] = _moved(found[event.id], event, codec)
+    for step in table.steps if table is not None else ():
+        if step.id in found:
+            found[step.id] = _open(found[step.id], step)
+    return sorted(found.values(), key=lambda step: step.id)
+
+
+def _created(event: Event) -> StepInfo:
+    record = unpack(StepCreated, event.data)
+    return StepInfo(
+        id=long_id(event.id),
+        name=record.name,
+        state="running" if record.child_run_id else "created",
+        starts=0,
+        errors=0,
+        crashes=0,
+        created_at=_moment(event.at),
+        started_at=None,
+        ended_at=None,
+        child_run_id=record.child_run_id,
+        epoch=0,
+        mode="child" if record.child_run_id else "",
+        owner="",
+        owner_number=0,
+        owner_live=False,
+        lease_left=0.0,
+        due=None,
+        has_message=False,
+    )
+
+
+def _moved(step: StepInfo, event: Event, codec: Codec) -> StepInfo:
+    match event.type:
+        case EventType.STEP_STARTED:
+            owner, number, mode = event.extra.rsplit(":", 2)
+            return replace(
+                step,
+                state="running",
+                starts=step.starts + 1,
+                crashes=step.crashes + (step.state == "running"),
+                started_at=_moment(event.at),
+                epoch=event.slot,
+                owner=owner,
+                owner_number=int(number),
+                mode=mode,
+                due=None,
+            )
+        case EventType.STEP_RETRYING:
+            record = unpack(StepRetrying, event.data)
+            return replace(
+                step,
+                state="retrying",
+                errors=step.errors + record.counted,
+                due=_moment(event.extra),
+                error=_error_text(record.failure) or step.error,
+                owner="",
+                mode="",
+            )
+        case EventType.STEP_COMPLETED:
+            return replace(_ended(step, event), result=_value(event.data, codec), error="")
+        case EventType.STEP_FAILED:
+            failed = unpack(Failed, event.data)
+            return replace(_ended(step, event), error=_error_text(failed.failure) or failed.code)
+        case _:
+            return step
+
+
+def _ended(step: StepInfo, event: Event) -> StepInfo:
+    return replace(step, state=_ENDS[event.type], ended_at=_moment(event.at), due=None)
+
+
+def _open(step: StepInfo, seen: OpenStep) -> StepInfo:
+    return replace(
+        step,
+        state=seen.state,
+        mode=seen.mode,
+        starts=seen.starts,
+        errors=seen.errors,
+        crashes=seen.crashes,
+        owner=seen.owner.message_id if seen.owner else "",
+        owner_number=seen.owner.number if seen.owner else 0,
+        owner_live=seen.owner_live,
+        lease_left=seen.lease_left / 1000,
+        due=_moment(seen.due) if seen.due else None,
+        has_message=seen.has_message,
+    )
+
+
+def _described(event: Event, codec: Codec) -> tuple[str, dict[str, Any]]:
+    """Name and detail of an event."""
+    data = event.data
+    match event.type:
+        case EventType.RUN_CREATED:
+            return "", {"input": _value(data, codec)}
+        case EventType.RUN_COMPLETED | EventType.STEP_COMPLETED:
+            return "", {"result": _value(data, codec)}
+        case EventType.RUN_FAILED | EventType.STEP_FAILED | EventType.RUN_CANCELLED:
+            failed = unpack(Failed, data)
+            return "", {"code": failed.code, "error": _error_text(failed.failure)}
+        case EventType.RUN_CANCEL_REQUESTED:
+            return "", {"reason": unpack(CancelRequested, data).reason}
+        case EventType.STEP_CREATED:
+            record = unpack(StepCreated, data)
+            detail = {"input": _value(record.input, codec)}
+            more = {"queue": record.queue, "options": record.options, "child": record.child_run_id}
+            return record.name, detail | {key: value for key, value in more.items() if value}
+        case EventType.STEP_STARTED:
+            owner, number, mode = event.extra.rsplit(":", 2)
+            return "", {"mode": mode, "message": owner, "number": int(number)}
+        case EventType.STEP_RETRYING:
+            retry = unpack(StepRetrying, data)
+            return "", {"error": _error_text(retry.failure), "due": _moment(event.extra).isoformat()}
+        case EventType.WAIT_CREATED:
+            return "", {"due": _moment(event.extra).isoformat()}
+        case EventType.HOOK_CREATED:
+            return unpack(HookCreated, data).name, {}  # the token stays out: it is a key to the run
+        case EventType.HOOK_RECEIVED:
+            return "", {"payload": _value(unpack(HookReceived, data).payload, codec)}
+        case EventType.HOOK_CONFLICT:
+            return "", {"held_by": unpack(HookConflict, data).run_id}
+        case EventType.ATTR_SET:
+            return "", {"changes": dict(unpack(AttributesSet, data).changes)}
+        case EventType.PATCH_RECORDED:
+            return unpack(PatchRecorded, data).change_id, {}
+        case _:
+            return "", {}
+
+
+def _value(data: bytes, codec: Codec) -> Any:
+    """A recorded value, its plain JSON when its class is not registered here."""
+    try:
+        return codec.decode(data)
+    except Exception:
+        return orjson.loads(data)
+
+
+def _error_text(failure: bytes) -> str:
+    if not failure:
+        return ""
+    error = decode_failure(failure)
+    return f"{getattr(error, 'type_name', type(error).__name__)}: {getattr(error, 'message', error)}"
+
+
+def _moment(ms: str | int) -> datetime:
+    return datetime.fromtimestamp(float(ms) / 1000, UTC)
