@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 
 # Message keys of a run: at most one message waits under each. A step's is its short id.
-WAKE, TIMER, RESCUE = "wake", "timer", "rescue"
+WAKE, TIMER, DEADLINE, RESCUE = "wake", "timer", "deadline", "rescue"
 
 
 class Delivery(NamedTuple):
@@ -64,6 +64,7 @@ class RunContext:
     parent_step: str = ""  # short id of the parent's step of kind child
     deployment: str = ""
     traceparent: str = ""
+    timeout: int = 0  # ms the run may take from its creation; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)

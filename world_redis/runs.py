@@ -36,6 +36,7 @@ def run_fields(message: RunMessage) -> dict[str, str | int | bytes]:
         "parent_step": c.parent_step,
         "deployment": c.deployment,
         "traceparent": c.traceparent,
+        "timeout": c.timeout,
         "seed": message.seed,
     }
 

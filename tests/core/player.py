@@ -5,7 +5,9 @@
 once. `replay` builds another body from any prefix of the log.
 """
 
+import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from worker.core.calls import (
@@ -15,6 +17,8 @@ from worker.core.calls import (
     DisposeCall,
     HookCall,
     PatchCall,
+    Raised,
+    Returned,
     StepCall,
     WaitCall,
 )
@@ -31,8 +35,9 @@ from worker.core.records import (
     pack,
 )
 from worker.runtime.body import Body
+from worker.sdk.hooks import BaseHook
 from worker.sdk.registry import Step, WorkflowDefinition, Workflows
-from worker.sdk.values import encode_failure
+from worker.sdk.values import decode_failure, encode_failure
 from world_redis.events import RULE, Event, EventType
 from world_redis.messages import RunContext
 
@@ -64,6 +69,7 @@ class Player:
         self._input = workflow.signature.encode_arguments(args, {}, with_defaults=True)
         self._stuck_after = stuck_after
         self._bodies: list[Body] = []
+        self.issued: dict[Body, list[Sequence[object]]] = {}
         self.write(EventType.RUN_CREATED)
         self.write(EventType.RUN_STARTED)
         self.body = self.replay(len(self.log))
@@ -84,7 +90,33 @@ class Player:
             stuck_after=self._stuck_after,
         )
         self._bodies.append(body)
+        self.watch(body)
         return body
+
+    def watch(self, body: Body) -> None:
+        """Keep what this body issues; it forgets calls that are recorded."""
+        kept = self.issued[body] = []
+        issue = body._cursor.issue
+
+        def remember(call: Call) -> None:
+            kept.append(signature(call))
+            issue(call)
+
+        body._cursor.issue = remember  # type: ignore[method-assign]
+
+    def state(self, body: Body) -> Any:
+        """Everything a body shows to the outside, and all it has issued; comparable."""
+        return {
+            "issued": self.issued[body],
+            "fresh": [call.id for call in body.fresh],
+            "open": sorted(body.open),
+            "dropped": sorted(body.dropped),
+            "held": sorted(body.held),
+            "outcome": body.outcome,
+            "problem": body.problem,
+            "position": body.position,
+            "waits": body.waiting_for(),
+        }
 
     def replay(self, size: int | None = None) -> Body:
         """A body built from the first `size` entries of the log."""
@@ -117,7 +149,7 @@ class Player:
             self.sync()
             body = self.body
         self.sizes.append(len(self.log))
-        self.states.append(state_of(body))
+        self.states.append(copy.deepcopy(self.state(body)))
 
     def sync(self) -> None:
         """Let the body see the whole log."""
@@ -174,11 +206,31 @@ class Player:
             body = self.replay(size)
             assert not body.misled
             if size in states:
-                found, expected = state_of(body), states[size]
+                found, expected = self.state(body), states[size]
                 assert found == expected, f"after {size} events: {found} and not {expected}"
             else:
                 assert type(body.problem).__name__ in ("NoneType", "Deadlock"), f"after {size}"
             body.close()
+
+
+@dataclass
+class Approval(BaseHook):
+    """A payload."""
+
+    yes: bool
+    by: str = "nobody"
+
+
+def returned(player: Player) -> Any:
+    """The result of a body that returned."""
+    assert isinstance(player.body.outcome, Returned), (player.body.outcome, player.body.problem)
+    return player.registry.codec.decode(player.body.outcome.data)
+
+
+def raised(player: Player) -> BaseException:
+    """The error of a body that raised."""
+    assert isinstance(player.body.outcome, Raised), (player.body.outcome, player.body.problem)
+    return decode_failure(player.body.outcome.data)
 
 
 def short(label: str) -> str:
@@ -194,21 +246,6 @@ def signature_of(player: Player, id: str) -> Any:
     assert isinstance(call, StepCall)
     step: Step[Any, Any] = player.registry.steps[call.name]
     return step.signature
-
-
-def state_of(body: Body) -> Any:
-    """Everything a body shows to the outside, comparable."""
-    return {
-        "issued": [signature(call) for call in body._cursor._issued],
-        "fresh": [call.id for call in body.fresh],
-        "open": sorted(body.open),
-        "dropped": sorted(body.dropped),
-        "held": sorted(body.held),
-        "outcome": body.outcome,
-        "problem": body.problem,
-        "position": body.position,
-        "waits": body.waiting_for(),
-    }
 
 
 def signature(call: Call) -> Sequence[object]:

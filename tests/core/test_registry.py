@@ -1,5 +1,8 @@
 """Names, options and refusals of the registry."""
 
+# The steps of these workflows are never executed, so they have no code.
+# mypy: disable-error-code="empty-body"
+
 import asyncio
 import inspect
 from typing import Any, assert_type
@@ -238,12 +241,12 @@ def test_calls_are_typed_as_coroutines_of_async_and_sync_steps() -> None:
         text = assert_type(await task, str)
         return assert_type(await count(text), int)
 
-    assert_type(charge, Step[[int], str])  # type: ignore[misc,unused-ignore]
+    assert isinstance(charge, Step)
     coroutine = charge(1)
     assert inspect.iscoroutine(coroutine)
     coroutine.close()
     assert charge.__doc__ is None
-    assert renew.__name__ == "renew"
+    assert repr(renew).endswith("renew' version 1>")
 
 
 def test_annotations_are_resolved_at_start_up() -> None:

@@ -56,8 +56,13 @@ def test_classes_decide_by_their_bases_and_by_name(error: BaseException, expecte
 
 @pytest.mark.parametrize(
     ("given", "seconds"),
-    [("10s", 10), (0.25, 0.25), (timedelta(minutes=1), 60), (NOW + timedelta(hours=1), 3600)]
-    + [(NOW - timedelta(hours=1), 0)],
+    [
+        ("10s", 10),
+        (0.25, 0.25),
+        (timedelta(minutes=1), 60),
+        (NOW + timedelta(hours=1), 3600),
+        (NOW - timedelta(hours=1), 0),
+    ],
 )
 def test_a_retryable_error_chooses_its_delay_but_no_more_attempts(given: Any, seconds: float) -> None:
     error = RetryableError(retry_after=given)

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from tests.lua.kit import A, E, Session, StoreKit
+from tests.lua.kit import A, E, Session, StoreKit, run_message
 from world_redis.events import RULE, STATES, Answer, EventType, judge
 from world_redis.lua_rules import PATH, render
 from world_redis.transition import Decision, Epoch, Fact

@@ -63,9 +63,8 @@ class Cursor:
         self.contradicted = False  # the log holds another patch under an id given here
         self._creates: deque[Event] = deque()  # recorded, not matched yet
         self._recorded: set[str] = set()  # ids of every create event learned
-        self._issued: list[Call] = []
-        self._ids: set[str] = set()  # of everything in `_issued`
-        self._next = 0  # index in `_issued` of the first call neither matched nor passed over
+        self._issued: deque[Call] = deque()  # not matched yet, in the order of issue
+        self._ids: set[str] = set()  # of everything issued
         self._void: dict[str, Call] = {}  # dropped before they were recorded
         self._disposed: set[str] = set()  # hooks the log closed
         self._patches: dict[str, str] = {}  # change id → id of the create before it ("" for none)
@@ -165,7 +164,7 @@ class Cursor:
             call = self._next_issued()
             if call is None or call.id != event.id:
                 return self._mismatch(event, call)
-            self._next += 1
+            self._issued.popleft()
         problem = self._compare(event, call)
         if problem is None and self.fresh.pop(event.id, None) is None:
             self.revived.append(self._void.pop(event.id))
@@ -173,12 +172,10 @@ class Cursor:
 
     def _next_issued(self) -> Call | None:
         """The first call not matched that has to be recorded."""
-        while self._next < len(self._issued):
-            call = self._issued[self._next]
-            if call.id in self.fresh:
-                return call
-            self._next += 1  # void, or matched out of order
-        return None
+        issued = self._issued
+        while issued and issued[0].id not in self.fresh:
+            issued.popleft()  # void
+        return issued[0] if issued else None
 
     def _compare(self, event: Event, call: Call) -> Mismatch | None:
         if not isinstance(call, _CREATES[event.type]):

@@ -7,11 +7,13 @@ how the body ended, and says what to write, send, withdraw and execute. The sess
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from world_redis.events import EventType
+from world_redis.ids import child_run_id
 from world_redis.messages import (
+    DEADLINE,
     TIMER,
     Kind,
     RunContext,
@@ -28,6 +30,7 @@ from .calls import (
     Call,
     Cancelled,
     ChildCall,
+    ContinuedAsNew,
     DisposeCall,
     HookCall,
     Outcome,
@@ -105,7 +108,7 @@ def plan(scene: Scene) -> Plan:
     """What to write now. Calls are recorded in the order they were issued."""
     made = Plan()
     if not scene.started:
-        made.decisions.append(Decision(EventType.RUN_STARTED))
+        _begin(scene, made)
     free = scene.inline_free
     if scene.table is not None:
         free -= _recorded_steps(scene, made, free)
@@ -122,6 +125,14 @@ def plan(scene: Scene) -> Plan:
     elif not made.ends_run:
         _timer(scene, made, calls)
     return made
+
+
+def _begin(scene: Scene, made: Plan) -> None:
+    made.decisions.append(Decision(EventType.RUN_STARTED))
+    context = scene.context
+    if context.timeout:
+        due = context.created_at + context.timeout
+        made.sends.append(Send(Kind.RUN, DEADLINE, context.queue, due_at=due))
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -222,6 +233,7 @@ def _child(scene: Scene, made: Plan, call: ChildCall) -> None:
         parent_step=call.id,
         deployment=parent.deployment,
         traceparent=parent.traceparent,
+        timeout=call.timeout,
     )
     message = RunMessage(context, scene.entropy(), call.input, b"")
     record = StepCreated(
@@ -268,6 +280,18 @@ def _end(scene: Scene, made: Plan, outcome: Outcome) -> None:
             made.decisions.append(Decision(EventType.RUN_FAILED, data=pack(Failed(code, data))))
         case Cancelled():
             made.decisions.append(Decision(EventType.RUN_CANCELLED, data=pack(Failed(CANCELLED, b""))))
+        case ContinuedAsNew(given):
+            made.children.append(_successor(scene, given))
+            made.decisions.append(Decision(EventType.RUN_COMPLETED))
         case _:
             raise AssertionError(f"no way to end with {outcome}")
     made.ends_run = True
+
+
+def _successor(scene: Scene, given: bytes) -> ChildStart:
+    """The run that takes over: same workflow, partition, parent and root, new input and log."""
+    context = replace(scene.context, created_at=scene.now)
+    message = RunMessage(context, scene.entropy(), given, b"")
+    run_id = child_run_id(scene.run_id, "next")
+    fields = run_fields(message) | {"continued_from": scene.run_id}
+    return ChildStart(run_id, "", fields, given, context.queue, pack_run_message(message))

@@ -60,6 +60,7 @@ CANCELLED = "CANCELLED"  # a cancellable step, or a child, ended by a cancel req
 USER_ERROR = "USER_ERROR"  # the body raised
 BODY_DEADLOCK = "BODY_DEADLOCK"  # the body is quiet with nothing open
 BODY_STUCK = "BODY_STUCK"  # the body did not come to rest
+RUN_TIMEOUT = "RUN_TIMEOUT"  # the run took longer than its timeout
 MAX_EVENTS_EXCEEDED = "MAX_EVENTS_EXCEEDED"  # the log is full
 
 

@@ -25,13 +25,13 @@ import weakref
 from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from ..sdk.errors import BodyDropped
-from .watchdog import Watch
+from .watchdog import BodyInterrupted, Watch
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -138,12 +138,18 @@ class BodyLoop(asyncio.AbstractEventLoop):
         hooks = sys.get_asyncgen_hooks()
         watch = self._watch
         try:
-            with watch:
-                events._set_running_loop(self)
-                # Else a generator abandoned here would be finished on the worker's own loop.
-                sys.set_asyncgen_hooks(self._generator_started, self._generator_abandoned)
-                yield watch
+            watch.arm()
+            events._set_running_loop(self)
+            # Else a generator abandoned here would be finished on the worker's own loop.
+            sys.set_asyncgen_hooks(self._generator_started, self._generator_abandoned)
+            yield watch
+        except BodyInterrupted:
+            pass
         finally:
+            while watch.armed:
+                # The interruption may come now, when the body has just come to rest.
+                with suppress(BodyInterrupted):
+                    watch.disarm()
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)
 
@@ -153,7 +159,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
         watch.restart()
         while ready:
             handle = ready.popleft()
-            if not handle._cancelled:  # type: ignore[attr-defined]
+            if not handle._cancelled:
                 try:
                     handle._run()
                 except (KeyboardInterrupt, SystemExit) as error:

@@ -241,7 +241,7 @@ def about(delivery: Delivery, **more: Any) -> dict[str, Any]:
     return {
         "run_id": delivery.run_id,
         "key": delivery.key,
-        "message": delivery.message_id,
+        "message_id": delivery.message_id,
         "number": delivery.number,
         "attempt": delivery.attempt,
     } | more

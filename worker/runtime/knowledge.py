@@ -58,6 +58,14 @@ class Knowledge:
         """Server time as far as known: ms last heard plus what has passed here since."""
         return self._now + int((self._host.ports.now() - self._heard_at) * 1000)
 
+    @property
+    def out_of_time(self) -> bool:
+        """Is the run past its deadline?"""
+        context = self.context
+        if context is None or not context.timeout:
+            return False
+        return self.now() >= context.created_at + context.timeout
+
     def due_waits(self) -> list[Fact]:
         """Open waits whose time has come, the earliest first."""
         if self.body is None:
@@ -190,4 +198,5 @@ def _context_of(record: dict[str, bytes]) -> RunContext:
         parent_step=text("parent_step"),
         deployment=text("deployment"),
         traceparent=text("traceparent"),
+        timeout=int(record.get("timeout") or 0),
     )

@@ -24,8 +24,8 @@ from world_redis.transition import Fact, Reply, Transition
 from ..core.calls import Deadlock, Outcome, Raised, Spinning
 from ..core.dispatch import Here, Row
 from ..core.plan import Plan, Scene, plan
-from ..core.records import BODY_DEADLOCK, MAX_EVENTS_EXCEEDED
-from ..sdk.errors import WorkflowError
+from ..core.records import BODY_DEADLOCK, MAX_EVENTS_EXCEEDED, RUN_TIMEOUT
+from ..sdk.errors import RunTimeoutError, WorkflowError
 from ..sdk.values import encode_failure
 from .body import Body
 from .counting import count_rows
@@ -125,9 +125,9 @@ class Session:
                 log.warning("superseded", extra=self._about(reason=str(lost)))
                 self._host.telemetry.superseded.labels("session").inc()
                 await self._abandon()
-            except Exception:
+            except Exception as error:
                 log.exception("session failed", extra=self._about())
-                await self._abandon()
+                await self._abandon(Refusal("internal_error", repr(error)))
             if not self.idle:
                 await self._changed.wait()
 
@@ -137,6 +137,7 @@ class Session:
             if self._lost:
                 raise CarrierLost(self._lost)
             await self._stand()
+            self._look_at_clock()
             facts = self._facts()
             ahead = bool(facts) and self._alone(facts)
             position = self._known.position
@@ -174,15 +175,22 @@ class Session:
     def _look_at_problem(self) -> None:
         """What a body cannot go on with is a refusal; what its code did wrong is the run's end (`_outcome`)."""
         body = self._known.body
-        if body is not None and body.problem is not None:
-            if not isinstance(body.problem, Deadlock | Spinning):
-                self._refusal = refusal_of(body.problem)
+        problem = body.problem if body is not None else None
+        if problem is not None and not isinstance(problem, Deadlock | Spinning):
+            self._refusal = refusal_of(problem)
 
     def _outcome(self, body: Body) -> Outcome | None:
         """How the run ends, if it does."""
         if self._verdict is None and isinstance(body.problem, Deadlock | Spinning):
             return Raised(encode_failure(_at_fault(body.problem)), BODY_DEADLOCK)
         return self._verdict or body.outcome
+
+    def _look_at_clock(self) -> None:
+        """A run that is out of time fails, whatever its body waits for."""
+        context, body = self._known.context, self._known.body
+        if context is not None and body is not None and body.outcome is None and self._known.out_of_time:
+            error = RunTimeoutError(self.run_id, context.timeout / 1000)
+            self._verdict = Raised(encode_failure(error), RUN_TIMEOUT)
 
     # --- deciding -----------------------------------------------------------------------------------------
 
@@ -318,7 +326,7 @@ class Session:
         if reply.answer is Answer.INVALID:
             log.error("the log is full", extra=self._about(events=reply.head))
             self._verdict = Raised(b"", MAX_EVENTS_EXCEEDED)
-        if ahead and not written:
+        if not written and (ahead or _bets(made)):
             return await known.drop_body()
         await known.feed(reply.events)
         if reply.more:
@@ -419,7 +427,7 @@ class Session:
         self._hand.drop(held)
         await self._known.drop_body()
 
-    async def _abandon(self) -> None:
+    async def _abandon(self, refusal: Refusal | None = None) -> None:
         """Stop our bodies, give back what may still be ours, forget what we knew. What ends later is still
         recorded, if its epoch allows."""
         stopping = [run.over.wait() for run in self._executions.running.values()]
@@ -427,11 +435,19 @@ class Session:
         if stopping:
             await self._host.ports.within(asyncio.gather(*stopping), _STOP_WITHIN)
         self._lost = ""
-        await self._give_back()
+        if refusal is not None and self._hand:
+            await self._refuse(refusal)
+        else:
+            await self._give_back()
 
     def _about(self, **more: Any) -> dict[str, Any]:
         carrier = self._hand.carrier or Held("", 0)
-        return {"run_id": self.run_id, "message": carrier[0], "number": carrier[1]} | more
+        return {"run_id": self.run_id, "message_id": carrier[0], "number": carrier[1]} | more
+
+
+def _bets(made: Plan) -> bool:
+    """`patched()` has answered that nothing follows in the log: a refusal means that something does."""
+    return any(decision.type is EventType.PATCH_RECORDED for decision in made.decisions)
 
 
 def _at_fault(problem: Deadlock | Spinning) -> WorkflowError:

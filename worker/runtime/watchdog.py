@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import traceback
-from types import TracebackType
 
 _TICK = 0.1  # seconds between two looks; the limit is counted in looks, so no clock is read
 _AGAIN = 10  # looks between two interruptions of the same watch
@@ -25,42 +24,31 @@ class BodyInterrupted(BaseException):
 
 
 class Watch:
-    """Watches the thread that entered it: ``with Watch(10.0) as watch: ...``. It can be entered again.
+    """Watches the thread between `arm` and `disarm`, again and again.
 
-    `BodyInterrupted` may surface anywhere inside the block and is swallowed at its end; `fired`
-    says afterwards that it was raised, `frames` where the code was.
+    `BodyInterrupted` may surface anywhere in between, and in `disarm` itself. `fired` says
+    afterwards that it was raised, `frames` where the code was.
     """
 
     def __init__(self, seconds: float) -> None:
+        self.armed = False
         self.fired = False
         self.frames: tuple[str, ...] = ()
         self._looks = max(1, round(seconds / _TICK))
         self._seen = 0
         self._thread = 0
-        self._armed = False
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Watch:
+    def arm(self) -> None:
         self._thread = threading.get_ident()
         self._seen = 0
         self.fired = False
-        self._armed = True
+        self.armed = True
         _watchdog().add(self)
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> bool:
-        try:
-            self._disarm()
-        except BodyInterrupted:
-            # It arrived between the end of the block and the lock.
-            self._disarm()
-        return isinstance(error, BodyInterrupted)
-
-    def _disarm(self) -> None:
+    def disarm(self) -> None:
         with self._lock:
-            self._armed = False
+            self.armed = False
             if self.fired:
                 # Not delivered yet: it must not hit whatever runs next on this thread.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
@@ -79,7 +67,7 @@ class Watch:
 
     def _fire(self) -> None:
         with self._lock:
-            if not self._armed:
+            if not self.armed:
                 return
             frame = sys._current_frames().get(self._thread)
             if not self.fired and frame is not None:

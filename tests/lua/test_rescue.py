@@ -1,0 +1,134 @@
+"""The one entry per run that notices when the owner of a running step is gone."""
+
+from tests.lua.kit import LEASE, A, E, Session, StoreKit
+from tests.lua.test_claims import _lose
+from world_redis.messages import Kind
+from world_redis.transition import Decision, Fact, Send
+
+
+async def _rescued(kit: StoreKit) -> int:
+    return int(await kit.world.command("HGET", kit.world.keys.partition(0)[0], "rescues") or 0)
+
+
+async def _lose_owner(kit: StoreKit, session: Session) -> None:
+    """Somebody deletes the message that owns the running steps; its worker is dead too."""
+    await _lose(kit, session.run_id, "wake")
+
+
+async def test_it_is_armed_with_the_start_and_goes_with_the_last_end(kit: StoreKit) -> None:
+    session = await kit.session()
+    reply = await session.inline("s1", "s2")
+    assert reply.rescue_armed == 1
+    reply = await session.inline("s3")
+    assert reply.rescue_armed == 0, "one for all"
+    for id in ("s1", "s3"):
+        await session.send(facts=[session.done(id)])
+        assert "rescue" in await kit.waiting(session.run_id)
+    await session.send(facts=[session.done("s2")])
+    assert "rescue" not in await kit.waiting(session.run_id)
+
+
+async def test_steps_that_follow_each_other_leave_it_alone(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1")
+    before = await kit.waiting(session.run_id)
+    reply = await session.send(
+        facts=[session.done("s1")],
+        advanced=True,
+        decisions=[Decision(E.STEP_CREATED, "s2"), Decision(E.STEP_STARTED, "s2", mode="inline")],
+    )
+    assert reply.rescue_armed == 0
+    assert await kit.waiting(session.run_id) == before
+
+
+async def test_while_the_owner_lives_it_moves_on(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1")
+    for _ in range(4):
+        await kit.clock.advance(LEASE - 10)
+        assert await kit.queue().renew(0, [session.held]) == ["ok"]
+        assert await kit.take("c2") == []
+    assert await _rescued(kit) == 0
+
+
+async def test_a_redelivered_owner_is_a_living_owner(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1")
+    await kit.clock.advance(LEASE)
+    assert [d.key for d in await kit.take("c2")] == ["wake"]
+    assert await _rescued(kit) == 0
+
+
+async def test_when_the_owner_is_gone_the_run_is_woken_and_the_step_is_for_others(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1")
+    await _lose_owner(kit, session)
+    await kit.clock.advance(LEASE)
+    wake = await kit.take_one("c2")
+    assert (wake.kind, wake.key, wake.payload) == (Kind.RUN, "wake", b"rescue")
+    other = Session(kit, session.run_id, wake, "c2")
+    reply = await other.send(sends=[Send(Kind.STEP, "s1", "default")], table=True)
+    assert reply.table is not None and not reply.table.steps[0].owner_live
+    claim = await kit.queue("c2").claim(await kit.take_one("c2"))
+    assert (claim.answer, claim.crashes) == (A.OK, 1)
+    assert await _rescued(kit) == 1
+
+
+async def test_it_looks_again_but_does_not_pile_up_wakes(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1")
+    await _lose_owner(kit, session)
+    for _ in range(5):
+        await kit.clock.advance(LEASE)
+        await kit.take("full", runs=0, steps=0)
+    assert await _rescued(kit) == 1
+    assert await kit.waiting(session.run_id) == {"rescue": "d", "wake*": "r"}
+    (wake,) = await kit.take("c2")
+    await kit.queue("c2").defer(0, [wake.held], due_in=LEASE * 3)
+    await kit.clock.advance(LEASE)
+    await kit.take("full", runs=0, steps=0)
+    assert await _rescued(kit) == 1, "the wake was put off, it is not gone"
+
+
+async def test_a_parked_run_is_not_woken(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1")
+    await kit.queue().refuse(
+        session.run_id, [session.held], reason="X", detail="", build="b", park_after=0, back_in=0
+    )
+    await kit.clock.advance(LEASE)
+    assert await kit.take("c2") == []
+    await kit.runs.unpark(session.run_id)
+    await kit.clock.advance(LEASE)
+    assert {d.payload for d in await kit.take("c2")} == {b"", b"rescue"}
+
+
+async def test_any_owner_that_is_gone_counts(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1")
+    await session.send(decisions=[Decision(E.STEP_CREATED, "s2")], sends=[Send(Kind.STEP, "s2", "default")])
+    step = await kit.take_one("c2")
+    await kit.queue("c2").claim(step)
+    await _lose(kit, session.run_id, "s2")
+    await kit.clock.advance(LEASE - 1)
+    await kit.queue().renew(0, [session.held])
+    await kit.clock.advance(1)
+    assert [d.payload for d in await kit.take("c3")] == [b"rescue"]
+
+
+async def test_a_retry_lapses_ownership_and_withdraws_it(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1")
+    epoch = (session.epochs or {})["s1"]
+    await session.send(facts=[Fact(E.STEP_RETRYING, "s1", epoch=epoch, due_in=10)])
+    assert await kit.waiting(session.run_id) == {"wake": "f"}
+
+
+async def test_a_session_can_ensure_it(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1", "s2")
+    await _lose(kit, session.run_id, "rescue")
+    reply = await session.send(sends=[Send(Kind.RESCUE, "rescue", "default")])
+    assert reply.rescue_armed == 1
+    reply = await session.send(sends=[Send(Kind.RESCUE, "rescue", "default")])
+    assert reply.rescue_armed == 0

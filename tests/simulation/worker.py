@@ -1,0 +1,196 @@
+"""A simulated worker: the runtime's own intake, sessions and deliveries, with every way out seeded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from world_redis.hooks import HookAddress, Tokens
+from world_redis.log import Limits as LogLimits
+from world_redis.log import Log
+from world_redis.messages import Held
+from world_redis.queue import Queue, renewed
+from world_redis.scripts import ScriptCall, script_call
+from worker.executors.asynchronous import AsyncExecutor
+from worker.runtime.host import Host, Limits, Slots
+from worker.runtime.intake import Intake
+from worker.runtime.keeper import Holdings
+from worker.runtime.stepcall import StepRunner
+from worker.runtime.telemetry import Telemetry
+from worker.sdk.registry import Workflows
+
+from .store import PARTITION, at_once
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+
+_TELEMETRY = Telemetry()
+
+
+@dataclass(slots=True)
+class Parked:
+    """Something a worker waits for; the schedule decides when it goes on."""
+
+    worker: SimWorker
+    what: str  # call, token, step
+    label: str
+    future: asyncio.Future[Any]
+    call: ScriptCall | None = None
+    token: Any = None  # a coroutine function over the store's own registry
+    sent: bool = False  # it ran once and the reply was lost
+
+
+class SimPorts:
+    """Every way out of one worker."""
+
+    def __init__(self, worker: SimWorker) -> None:
+        self._worker = worker
+
+    async def call(self, call: ScriptCall) -> list[Any]:
+        reply: list[Any] = await self._worker.park("call", call.script, call=call)
+        return reply
+
+    def server(self) -> str:
+        return self._worker.server
+
+    def now(self) -> float:
+        """Its clock may run a little fast or slow."""
+        return self._worker.schedule.loop.time() * self._worker.drift
+
+    def chance(self) -> float:
+        return self._worker.schedule.entropy.random()
+
+    def entropy(self, size: int) -> bytes:
+        return self._worker.schedule.entropy.randbytes(size)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def spawn(self, job: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        return self._worker.schedule.loop.create_task(job, name=name)
+
+
+class SimTokens:
+    """The registry of chosen tokens, each question an instant of its own."""
+
+    def __init__(self, worker: SimWorker) -> None:
+        self._worker = worker
+        self._real = Tokens(worker.schedule.store)
+
+    async def claim(self, token: str, address: HookAddress) -> HookAddress:
+        held: HookAddress = await self._ask("claim", token, address)
+        return held
+
+    async def take_over(self, token: str, loser: HookAddress, winner: HookAddress) -> bool:
+        moved: bool = await self._ask("take_over", token, loser, winner)
+        return moved
+
+    async def release(self, token: str, address: HookAddress) -> None:
+        await self._ask("release", token, address)
+
+    async def _ask(self, verb: str, token: str, *rest: HookAddress) -> Any:
+        def ask() -> Any:
+            return at_once(getattr(self._real, verb)(token, *rest))
+
+        label = f"{verb} {token} {' '.join(f'{each.run_id[-6:]}.{each.hook}' for each in rest)}"
+        return await self._worker.park("token", label, token=ask)
+
+
+class SimWorker:
+    """One process. `silent`: its keeper does not renew; `paused`: nothing of it goes on."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        name: str,
+        registry: Workflows,
+        *,
+        queues: list[str],
+        concurrency: int,
+        limits: Limits,
+        drift: float,
+        build: str,
+    ) -> None:
+        self.schedule = schedule
+        self.name = name
+        self.drift = drift
+        self.build = build
+        self.dead = False
+        self.paused = 0  # scheduler steps left
+        self.silent = 0  # scheduler steps left
+        self.renewed_at = schedule.now
+        self.server = schedule.store.server
+        self.holdings = Holdings()
+        self._cancelled: set[Held] = set()
+        ports = SimPorts(self)
+        self.host = Host(
+            ports=ports,
+            log=Log(ports.call, name, LogLimits(retention_ms=10**9)),
+            queue=Queue(ports.call, name),
+            tokens=SimTokens(self),
+            registry=registry,
+            queues=queues,
+            steps=StepRunner(ports, {"async": AsyncExecutor()}, self),
+            slots=Slots(concurrency),
+            holdings=self.holdings,
+            telemetry=_TELEMETRY,
+            limits=limits,
+            build=build,
+        )
+        self.intake = Intake(self.host, [PARTITION], run_bound=max(3, 2 * concurrency))
+
+    def start(self) -> None:
+        self._make(self.intake.run(), f"{self.name} intake")
+
+    def drain(self) -> None:
+        self.host.draining = True
+        self.intake.drain()
+
+    @property
+    def gone(self) -> bool:
+        """Drained: it has nothing and takes nothing."""
+        return self.host.draining and not self.dead and not self.schedule.loop.tasks_of(self)
+
+    async def park(self, what: str, label: str, **more: Any) -> Any:
+        """Wait until the schedule lets this go on."""
+        if self.dead:
+            raise asyncio.CancelledError
+        future: asyncio.Future[Any] = self.schedule.loop.create_future()
+        self.schedule.parked.append(Parked(self, what, label, future, **more))
+        return await future
+
+    def renew(self) -> None:
+        """What the keeper thread does at a third of the lease."""
+        self.renewed_at = self.schedule.now
+        for partition, held in self.holdings.snapshot().items():
+            call = script_call("renew", partition, [self.name, [list(item) for item in held]])
+            self.server = self.schedule.store.server
+            words = renewed(self.schedule.store.run(call))
+            self.schedule.note(f"{self.name} renews {self.schedule.names.held(held)} → {' '.join(words)}")
+            for item, word in zip(held, words, strict=True):
+                if word != "ok":
+                    self._tell(partition, item, word)
+
+    def _tell(self, partition: int, held: Held, word: str) -> None:
+        if word in ("superseded", "gone", "lost"):
+            self.holdings.drop(partition, held)
+        elif held in self._cancelled:
+            return
+        else:
+            self._cancelled.add(held)
+        self.schedule.loop.call_soon(self.intake.signal, held.message_id, held.number, word)
+
+    def kill(self) -> None:
+        """It stops here. Nothing it still runs to unwind reaches the outside."""
+        self.dead = True
+        for task in self.schedule.loop.tasks_of(self):
+            task.cancel()
+        self._make(self.intake.close(), f"{self.name} close")
+
+    def _make(self, job: Coroutine[Any, Any, Any], name: str) -> None:
+        loop = self.schedule.loop
+        loop.making = self
+        loop.create_task(job, name=name)
+        loop.making = None
