@@ -29,6 +29,7 @@ from worker.sdk.errors import (
 from worker.sdk.hooks import BaseHook
 from worker.sdk.notices import RECHECK
 from worker.sdk.registry import Workflows
+from worker.sdk.run import Run
 from worker.settings import Settings
 from world_redis.embedded import EmbeddedServer
 from world_redis.ids import new_run_id
@@ -264,10 +265,10 @@ async def test_a_terminated_run_ends_without_a_worker(client: Client) -> None:
 
 
 async def test_a_run_nobody_knows(client: Client) -> None:
-    run = client.get_run(new_run_id(0))
+    run: Run[None] = client.get_run(new_run_id(0))
     for asking in (run.status, run.info, run.return_value, run.cancel, run.terminate, run.retry, run.events):
         with pytest.raises(RunNotFoundError):
-            await asking()  # type: ignore[operator]
+            await asking()
     with pytest.raises(RunNotFoundError):
         client.get_run("order-7")
 
@@ -507,6 +508,7 @@ PROGRAM = """
 import asyncio
 from worker.sdk.client import start
 from worker.sdk.registry import Workflows
+from worker.sdk.run import Run
 wf = Workflows()
 
 @wf.workflow

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from world_redis.entities import message_of
 from world_redis.events import Event, EventType
 from world_redis.keys import Keys
 from world_redis.log import Log, Snapshot
@@ -83,6 +84,14 @@ class Effects:
     async def seen(self, what: str, times: int = 1) -> list[Effect]:
         await until(f"{what} happens {times} times", lambda: len(self.all(what)) >= times)
         return self.all(what)
+
+    def most_at_once(self, what: str) -> int:
+        """How many executions of `what` ran at the same time, at most."""
+        running = most = 0
+        for effect in self.all(what):
+            running += {"start": 1, "end": -1, "stopped": -1}[effect.phase]
+            most = max(most, running)
+        return most
 
     def open_gate(self, name: str) -> None:
         """Let the steps go on that wait at this gate, now and later."""
@@ -223,6 +232,12 @@ class Fleet:
 
         return await until(f"{run.run_id} ends", look, within=within)
 
+    async def worker_ends_or_run_ends(self, worker: WorkerProcess, run: Run[Any]) -> None:
+        async def look() -> bool:
+            return not worker.alive or await run.status() in FINISHED
+
+        await until(f"worker {worker.pid} or {run.run_id} ends", look)
+
     async def parked(self, run: Run[Any]) -> str:
         """Wait until the run is parked; the reason."""
 
@@ -253,6 +268,11 @@ class Fleet:
         names = self.keys.partition(0)[1]
         await self.world.command("ZREM", self.keys.queue(0, "default")[2], message.message_id)
         await self.world.command("HDEL", names, message.message_id, f"{message.message_id}:p")
+
+    async def holder(self, message: Held) -> str:
+        """The worker that holds a message; "" while nobody does."""
+        header = await self.world.command("HGET", self.keys.partition(0)[1], message.message_id)
+        return message_of(message.message_id, header).holder if header else ""
 
     async def lapse(self, message: Held) -> None:
         """Move a delivery's deadline into the past."""

@@ -139,6 +139,28 @@ async def test_a_false_redelivery_to_the_worker_that_holds_the_run_starts_nothin
     assert len(await fleet.events(run, EventType.STEP_STARTED)) == 3
 
 
+async def test_a_false_redelivery_to_another_worker_never_runs_a_step_twice_at_once(fleet: Fleet) -> None:
+    first = await fleet.worker()
+    run = await fleet.start(app.held_then_marks)
+    await fleet.effects.started("a")
+    await fleet.worker()
+    owner = (await fleet.running(run)).owner
+    assert owner is not None
+
+    async def taken_by_another() -> bool:
+        holder = await fleet.holder(owner)
+        if f"-{first.pid}-" in holder:
+            await fleet.lapse(owner)
+        return f"-{first.pid}-" not in holder
+
+    await until("another worker takes the message", taken_by_another)
+    fleet.effects.open_gate("a")
+    assert await run.return_value(timeout=10) == ["a", "b", "c"]
+    assert fleet.effects.most_at_once("a") == 1
+    assert [len(fleet.effects.all(name)) for name in "bc"] == [1, 1]
+    assert len(await fleet.events(run, EventType.STEP_COMPLETED)) == 3
+
+
 async def test_steps_and_delays_longer_than_the_lease_run_once(fleet: Fleet) -> None:
     for _ in range(2):
         await fleet.worker()

@@ -235,19 +235,19 @@ class Client:
         input = target.signature.encode_arguments(args, kwargs, with_defaults=True)
         run_id = new_run_id(random.randrange(self._settings.partitions))
         queue = options.queue or target.queue or DEFAULT_QUEUE
-        context = self._context(run_id, target.name, target.version, queue)
+        timeout = options.timeout if options.timeout is not None else target.timeout
+        context = self._context(run_id, target.name, target.version, queue, timeout or 0.0)
         message = RunMessage(context, os.urandom(16), input, new_mark())
         extra = {}
         if options.attributes:
             extra["attributes"] = orjson.dumps(dict(options.attributes)).decode()
-        timeout = options.timeout if options.timeout is not None else target.timeout
-        if timeout is not None:
-            extra["timeout"] = str(round(timeout * 1000))
         due_in = round((options.delay or 0) * 1000)
         due_at = round(options.start_at.timestamp() * 1000) if options.start_at is not None else 0
         return target, StartRequest(run_id, pack_run_message(message), due_in, due_at, extra)
 
-    def _context(self, run_id: str, workflow: str, version: int, queue: str) -> RunContext:
+    def _context(
+        self, run_id: str, workflow: str, version: int, queue: str, timeout: float = 0.0
+    ) -> RunContext:
         return RunContext(
             workflow=workflow,
             version=version,
@@ -256,6 +256,7 @@ class Client:
             created_at=round(time.time() * 1000),
             root_run_id=run_id,
             deployment=self._settings.deployment_id,
+            timeout=round(timeout * 1000),
         )
 
     async def _claim(

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from world_redis.entities import run_of
 from world_redis.events import Event, EventType
 from world_redis.ids import event_id, long_id
 from world_redis.transition import OpenStep, Table
@@ -26,11 +27,6 @@ from ..core.records import (
     unpack,
 )
 from .values import Codec, decode_failure
-
-_INFO_FIELDS = (
-    *("workflow", "version", "status", "parked", "park_detail", "queue", "created", "started", "ended"),
-    *("cancel", "slot", "root", "parent", "retried_from", "attributes", "deployment"),
-)
 
 _ENDS = {EventType.STEP_COMPLETED: "completed", EventType.STEP_FAILED: "failed"}
 
@@ -103,26 +99,25 @@ class StepInfo:
 
 def info_of(run_id: str, record: Mapping[str, bytes]) -> RunInfo:
     """Read a run's record."""
-    # Marks in it are not text, so only what is asked for is decoded; "" means absent.
-    text = {name: record[name].decode() for name in _INFO_FIELDS if record.get(name)}
+    run = run_of(record)
     return RunInfo(
         run_id=run_id,
-        workflow=text.get("workflow", ""),
-        version=int(text.get("version", 0)),
-        status=text.get("status", ""),
-        parked=text.get("parked", ""),
-        parked_detail=text.get("park_detail", ""),
-        queue=text.get("queue", ""),
-        created_at=_moment(text.get("created", "0")),
-        started_at=_moment(text["started"]) if "started" in text else None,
-        ended_at=_moment(text["ended"]) if "ended" in text else None,
-        cancel_requested=text.get("cancel") == "1",
-        events=int(text.get("slot", 0)),
-        root_run_id=text.get("root", run_id),
-        parent_run_id=text.get("parent"),
-        retried_from=text.get("retried_from"),
-        attributes=orjson.loads(text.get("attributes", "{}")),
-        deployment=text.get("deployment", ""),
+        workflow=run.workflow,
+        version=run.version,
+        status=run.status,
+        parked=run.parked,
+        parked_detail=run.park_detail,
+        queue=run.queue,
+        created_at=_moment(run.created),
+        started_at=_moment(run.started) if run.started else None,
+        ended_at=_moment(run.ended) if run.ended else None,
+        cancel_requested=run.cancel_requested,
+        events=run.head,
+        root_run_id=run.root,
+        parent_run_id=run.parent or None,
+        retried_from=record.get("retried_from", b"").decode() or None,
+        attributes=orjson.loads(record.get("attributes") or b"{}"),
+        deployment=run.deployment,
     )
 
 

@@ -1,0 +1,39 @@
+"""The README tells the truth: its example is the file it names, and it runs."""
+
+import asyncio
+import re
+from pathlib import Path
+
+from worker import Client
+from worker.runtime.worker import Worker
+from worker.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_example_is_the_file_it_names():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert (ROOT / "examples" / "renew.py").read_text() in blocks
+
+
+async def test_the_example_runs(redis_url: str, namespace: str, capsys):
+    from examples.renew import renew, wf
+
+    settings = Settings.load(redis_url=redis_url, namespace=namespace)
+    worker = Worker(wf, settings)
+    running = asyncio.create_task(worker.run())
+    async with Client(redis_url, settings=settings) as client:
+        run = await client.start(renew, "cus_123")
+        assert await run.return_value(timeout=20) == "receipt-cus_123-990"
+    worker.drain()
+    assert await running == 0
+    assert "to cus_123: thank you, receipt-cus_123-990" in capsys.readouterr().out
+
+
+def test_the_reading_path_exists():
+    text = (ROOT / "README.md").read_text()
+    path = re.search(r"## Reading the code(.*?)\n## ", text, re.DOTALL)
+    assert path is not None
+    files = re.findall(r"`((?:worker|world_redis)/[\w/.]+)`", path[1])
+    assert len(files) >= 5
+    assert [name for name in files if not (ROOT / name).exists()] == []

@@ -1,0 +1,148 @@
+"""``worker config``, ``health`` and ``doctor``: is this process, this server, this fleet all right?"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from collections.abc import AsyncIterator
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from world_redis.liveness import check, read_partition
+from world_redis.runs import parked_runs
+from world_redis.world import RedisWorld
+
+from ..sdk.client import Client
+from ..settings import DEFAULT_METRICS_PORT, Settings
+from .commands import Failure, json_option, print_json, print_table
+from .loading import shadows
+from .queues import live_workers, queue_states
+
+Verdict = Literal["ok", "warning", "problem"]
+
+
+@click.command()
+@json_option
+def config(as_json: bool) -> None:
+    """Show every setting, its value and where it comes from. Passwords are left out."""
+    rows = Settings.load().shown()
+    if as_json:
+        print_json([row._asdict() for row in rows])
+        return
+    print_table(("variable", "value", "from", "meaning"), rows, empty="")
+    for line in shadows():
+        click.echo(f"warning: {line}", err=True)
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the worker's endpoint.")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--ready", is_flag=True, help="Ask for readiness instead of liveness.")
+@json_option
+def health(port: int | None, host: str, ready: bool, as_json: bool) -> None:
+    """Ask the worker of this machine how it is: exit code 0 or 1, for container checks."""
+    chosen = port or Settings.load().metrics_port or DEFAULT_METRICS_PORT
+    path = "/readyz" if ready else "/healthz"
+    connection = http.client.HTTPConnection(host, chosen, timeout=5)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        status, text = response.status, response.read().decode(errors="replace").strip()
+    except OSError as error:
+        status, text = 0, f"no answer on port {chosen}: {error}"
+    finally:
+        connection.close()
+    if as_json:
+        print_json({"ok": status == 200, "answer": text})
+    if status != 200:
+        raise Failure(text)
+    if not as_json:
+        click.echo(text)
+
+
+# --- doctor -------------------------------------------------------------------------------------
+
+
+class Finding(NamedTuple):
+    check: str
+    verdict: Verdict
+    detail: str
+
+
+@click.command()
+@click.option("--deep", is_flag=True, help="Also read every log and finished run.")
+@json_option
+def doctor(deep: bool, as_json: bool) -> None:
+    """Check the server, the namespace and the fleet. Exit code 1 when something is wrong."""
+    settings = Settings.load()
+    findings = asyncio.run(_examine(settings, deep))
+    if as_json:
+        print_json([finding._asdict() for finding in findings])
+    else:
+        print_table(("check", "verdict", "detail"), findings, empty="")
+    wrong = sum(finding.verdict == "problem" for finding in findings)
+    if wrong:
+        raise Failure(f"{wrong} problem{'s' if wrong > 1 else ''} found")
+
+
+async def _examine(settings: Settings, deep: bool) -> list[Finding]:
+    findings = [Finding("names", "warning", line) for line in shadows()]
+    async with Client.from_settings(settings) as client:
+        world = await client.world()
+        findings += [finding async for finding in _server(world)]
+        findings += [finding async for finding in _fleet(world)]
+        findings += [finding async for finding in _partitions(world, deep)]
+    return findings
+
+
+async def _server(world: RedisWorld) -> AsyncIterator[Finding]:
+    info = _parsed(await world.command("INFO"))
+    name, version = ("Valkey", info["valkey_version"]) if "valkey_version" in info else (
+        "Redis", info.get("redis_version", "?"))  # fmt: skip
+    yield Finding("server", "ok", f"{name} {version}, up {info.get('uptime_in_seconds', '?')} s")
+    policy = info.get("maxmemory_policy", "?")
+    yield Finding("eviction", "ok" if policy == "noeviction" else "problem", f"maxmemory-policy {policy}")
+    persistent = info.get("aof_enabled") == "1"
+    detail = "append-only file on" if persistent else "append-only file off: a crash of the server loses runs"
+    yield Finding("persistence", "ok" if persistent else "warning", detail)
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    share = used / limit if limit else 0.0
+    verdict: Verdict = "problem" if share > 0.95 else "warning" if share > 0.8 else "ok"
+    yield Finding("memory", verdict, f"{used / 2**20:.0f} MiB" + (f", {share:.0%} of the limit" if limit else ""))
+
+
+async def _fleet(world: RedisWorld) -> AsyncIterator[Finding]:
+    workers = await live_workers(world)
+    yield Finding("workers", "ok" if workers else "warning", f"{len(workers)} live")
+    builds = sorted({worker.build for worker in workers})
+    if len(builds) > 1:
+        yield Finding("builds", "warning", f"several at once: {', '.join(builds)}")
+    for state in await queue_states(world, workers):
+        if state.backlog and not state.workers:
+            text = f"queue {state.queue!r} has {state.backlog} messages and no worker"
+            yield Finding("queues", "problem", text)
+
+
+async def _partitions(world: RedisWorld, deep: bool) -> AsyncIterator[Finding]:
+    open_runs, parked, dead, breaches = 0, {}, 0, []
+    for partition in world.partitions:
+        state = await read_partition(world, partition, logs=deep, finished=deep)
+        open_runs += len(state.open)
+        breaches += check(state)
+        parked |= await parked_runs(world, partition)
+        dead += await world.command("XLEN", world.keys.partition(partition)[5])
+    yield Finding("runs", "ok", f"{open_runs} open")
+    for run_id, (reason, _, _) in parked.items():
+        yield Finding("parked", "warning", f"{run_id}: {reason}")
+    if dead:
+        yield Finding("dead letters", "warning", f"{dead}")
+    for breach in breaches:
+        yield Finding(breach.rule, "problem", f"{breach.subject}: {breach.detail}")
+    if not breaches:
+        yield Finding("liveness", "ok", "every open run has a way forward")
+
+
+def _parsed(info: Any) -> dict[str, str]:
+    lines = (line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+    return {name: value.strip() for name, value in lines}

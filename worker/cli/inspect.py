@@ -1,0 +1,135 @@
+"""Everything the store knows of one run, put together for a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from world_redis.entities import MessageState, message_of
+from world_redis.ids import long_id, partition_of
+from world_redis.keys import Keys
+from world_redis.world import RedisWorld
+
+from ..sdk.client import Client
+from ..sdk.errors import RunNotFoundError
+from ..sdk.history import RunInfo, StepInfo
+from ..sdk.run import pairs
+
+_STATES = {"r": "ready", "d": "delayed", "f": "in flight"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A message of the run."""
+
+    id: str
+    key: str  # wake, timer, rescue, or the step's short id
+    kind: str
+    queue: str
+    state: str  # ready, delayed, in flight
+    number: int  # of the last hand-out
+    attempt: int
+    worker: str  # that holds it
+    until: datetime | None  # due time, or deadline when in flight
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    id: str
+    due: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHook:
+    id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    run: RunInfo
+    steps: list[StepInfo]
+    waits_for: list[str]  # of each step: what happens next, in words
+    workers: dict[str, str]  # owner message id → worker
+    messages: list[Pending]
+    waits: list[Wait]
+    hooks: list[OpenHook]
+    rescue: str  # in words
+
+
+async def inspect(client: Client, run_id: str) -> Inspection:
+    """Raises RunNotFoundError."""
+    run = client.get_run(run_id)
+    info = await run.info()
+    steps, table = await run.steps(), await run.table()
+    if table is None:
+        raise RunNotFoundError(run_id)
+    messages = await _messages(await client.world(), run_id, {s.owner for s in steps if s.owner})
+    by_key = {message.key: message for message in messages}
+    workers = {m.id: m.worker for m in messages if m.state == "in flight"}
+    return Inspection(
+        run=info,
+        steps=steps,
+        waits_for=[_waits_for(step, by_key, info) for step in steps],
+        workers=workers,
+        messages=messages,
+        waits=[Wait(long_id(wait.id), _moment(wait.due)) for wait in table.waits],
+        hooks=[OpenHook(long_id(hook.id), hook.token) for hook in table.hooks],
+        rescue=_rescue(by_key.get("rescue")),
+    )
+
+
+async def _messages(world: RedisWorld, run_id: str, owners: set[str]) -> list[Pending]:
+    """The messages that wait for the run, and those under which its steps run."""
+    partition, keys = partition_of(run_id), world.keys
+    out = pairs(await world.command("HGETALL", keys.run(partition, run_id)[3]))
+    ids = sorted({value.decode() for value in out.values()} | owners)
+    found = []
+    for id in ids:
+        raw: Any = await world.command("HGET", keys.partition(partition)[1], id)
+        if raw is not None:
+            message = message_of(id, raw)
+            found.append(await _pending(world, keys, partition, message))
+    return found
+
+
+async def _pending(world: RedisWorld, keys: Keys, partition: int, m: MessageState) -> Pending:
+    _, delayed, flight, _ = keys.queue(partition, m.queue)
+    place = {"d": delayed, "f": flight}.get(m.state)
+    score: Any = await world.command("ZSCORE", place, m.id) if place else None
+    holder = m.holder if m.state == "f" else ""
+    until = None if score is None else _moment(float(score))
+    return Pending(m.id, m.key, m.kind, m.queue, _STATES[m.state], m.number, m.attempt, holder, until)
+
+
+def _waits_for(step: StepInfo, by_key: dict[str, Pending], run: RunInfo) -> str:
+    """What makes this step go on."""
+    if step.ended_at is not None or run.finished:
+        return ""
+    if step.child_run_id:
+        return f"the end of {step.child_run_id}"
+    message = by_key.get(f"s{int(step.id.partition('_')[2])}")
+    match step.state:
+        case "running" if step.owner_live:
+            return "its code"
+        case "running":
+            return "its message to be handed out again, or the rescue"
+        case "retrying":
+            return f"its next attempt at {step.due:%H:%M:%S}" if step.due else "its next attempt"
+        case "created" if message is not None:
+            return f"a worker of queue {message.queue}"
+        case "created":
+            return "its message, which the next wake sends again"
+        case _:
+            return ""
+
+
+def _rescue(message: Pending | None) -> str:
+    if message is None:
+        return "not armed (nothing runs)"
+    return f"armed, looks again at {message.until:%H:%M:%S}" if message.until else "armed"
+
+
+def _moment(ms: float) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

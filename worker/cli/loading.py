@@ -1,0 +1,119 @@
+"""From ``MODULE:NAME`` to the object, with the user's directory importable and none of it in our way.
+
+This package is imported whole before the working directory goes on ``sys.path``, so that a ``worker.py`` of
+the user shadows nothing of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import world_redis  # noqa: F401 - see above
+
+from ..sdk.registry import WorkflowDefinition, Workflows
+from .commands import refuse
+
+OWN_NAMES = ("worker", "world_redis")
+
+
+def make_importable(directory: Path | None = None) -> None:
+    """Put the user's directory (the working one) first on the path."""
+    place = str(directory or Path.cwd())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+
+
+def shadows(directory: Path | None = None) -> list[str]:
+    """What in the user's directory, or among the installed distributions, has a name of ours."""
+    place = directory or Path.cwd()
+    ours = Path(__file__).resolve().parents[2]
+    found = []
+    for name in OWN_NAMES:
+        for path in (place / f"{name}.py", place / name / "__init__.py"):
+            if path.exists() and not path.resolve().is_relative_to(ours / name):
+                found.append(
+                    f"{path} has the name of a package of stepfleet: `import {name}` outside of this program "
+                    "finds it instead; rename it"
+                )
+        for distribution in set(packages_distributions().get(name, ())) - {"stepfleet"}:
+            found.append(f"the distribution {distribution!r} also owns `{name}`; uninstall it")
+    return found
+
+
+def load_registry(specs: Sequence[str]) -> Workflows:
+    """The registry of ``MODULE:REGISTRY``, or of several joined."""
+    registries = [_load(spec, Workflows, "a registry", "REGISTRY") for spec in specs]
+    return registries[0] if len(registries) == 1 else _joined(registries)
+
+
+def load_workflow(spec: str) -> WorkflowDefinition[Any, Any]:
+    """The workflow of ``MODULE:WORKFLOW``: a variable, or the name of one in a registry of the module."""
+    return _load(spec, WorkflowDefinition, "a workflow", "WORKFLOW")
+
+
+def _joined(registries: Sequence[Workflows]) -> Workflows:
+    namespaces = {registry.namespace for registry in registries}
+    if len(namespaces) > 1:
+        refuse("registries of different namespaces cannot share a worker: start one for each")
+    lifespans = [registry.lifespan for registry in registries if registry.lifespan is not None]
+    if len(lifespans) > 1:
+        refuse("only one of the registries may have a lifespan: start a worker for each")
+    joined = Workflows(namespace=namespaces.pop())
+    for registry in registries:
+        joined.include(registry)
+        if registry.lifespan is not None:
+            joined.lifespan = _with_own_registry(registry)
+    return joined
+
+
+def _with_own_registry(registry: Workflows) -> Any:
+    lifespan = registry.lifespan
+    assert lifespan is not None
+
+    @asynccontextmanager
+    async def run(_: Workflows) -> Any:
+        async with lifespan(registry) as resources:
+            yield resources
+
+    return run
+
+
+def _load(spec: str, kind: type[Any], what: str, form: str) -> Any:
+    module_name, _, name = spec.partition(":")
+    if not module_name or not name:
+        refuse(f"{spec!r} does not name {what}: write MODULE:{form}, for example app.jobs:wf")
+    make_importable()
+    module = _import(module_name)
+    found = getattr(module, name, None)
+    if isinstance(found, kind):
+        return found
+    if kind is WorkflowDefinition:
+        for registry in _of_kind(module, Workflows).values():
+            if name in registry.workflows:
+                return registry.latest(name)
+    fitting = list(_of_kind(module, kind))
+    near = difflib.get_close_matches(name, fitting, n=1) or fitting[:3]
+    hint = f"; did you mean {' or '.join(f'{module_name}:{each}' for each in near)}?" if near else ""
+    problem = f"has no {name!r}" if found is None else f"has {name!r}, which is not {what}"
+    refuse(f"module {module_name!r} {problem}{hint}")
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Only when it is this very module: a missing import inside of it deserves its traceback.
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        refuse(f"there is no module {error.name!r} in {Path.cwd()} or among the installed packages")
+
+
+def _of_kind(module: Any, kind: type[Any]) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, kind)}

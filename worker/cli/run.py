@@ -1,0 +1,243 @@
+"""``worker run`` and ``worker dev``: processes that execute workflows and steps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from ..addresses import resolve
+from ..runtime import logs
+from ..runtime.build import build_of
+from ..runtime.endpoint import Endpoint, PortTaken
+from ..runtime.telemetry import Telemetry
+from ..runtime.worker import Worker
+from ..sdk.client import Client, close_default_clients, use_client
+from ..settings import Settings
+from .commands import Failure, refuse
+from .loading import load_registry, shadows
+
+log = logging.getLogger("worker.cli")
+
+SECOND_SIGNAL_EXIT_CODE = 130
+_LOOK = 0.5  # seconds between two looks at the source files
+_DATA = ".stepfleet"  # where `worker dev` keeps its server's data
+
+worker_options = [
+    click.argument("registries", metavar="MODULE:REGISTRY...", nargs=-1, required=True),
+    click.option("-q", "--queue", "queues", multiple=True, help="Queue to serve; several: in strict order."),
+    click.option(
+        "-c", "--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True,
+        help="Step bodies at once.",
+    ),
+    click.option(
+        "--metrics-port", type=click.IntRange(0, 65535), help="Of /metrics, /healthz, /readyz; 0: a free one."
+    ),
+    click.option("--drain-timeout", type=click.FloatRange(0, 3600), help="Seconds for steps to end at a stop."),
+]  # fmt: skip
+
+
+def with_worker_options(function: Any) -> Any:
+    for option in reversed(worker_options):
+        function = option(function)
+    return function
+
+
+@click.command()
+@with_worker_options
+def run(
+    registries: tuple[str, ...],
+    queues: tuple[str, ...],
+    concurrency: int,
+    metrics_port: int | None,
+    drain_timeout: float | None,
+) -> None:
+    """Execute the workflows and steps of MODULE:REGISTRY until told to stop.
+
+    SIGTERM or Ctrl-C: finish what runs and give the rest back. A second one: leave at once.
+    """
+    _refuse_mixed_up(registries)
+    settings = Settings.load(metrics_port=metrics_port, drain_seconds=drain_timeout)
+    leave(serve(registries, settings, queues=queues or ("default",), concurrency=concurrency))
+
+
+@click.command()
+@with_worker_options
+@click.option("--reload/--no-reload", default=True, show_default=True, help="Restart when a source changes.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), default=Path(_DATA), show_default=True,
+              help="Directory of the embedded server's data.")  # fmt: skip
+def dev(
+    registries: tuple[str, ...],
+    queues: tuple[str, ...],
+    concurrency: int,
+    metrics_port: int | None,
+    drain_timeout: float | None,
+    reload: bool,
+    data: Path,
+) -> None:
+    """A worker with a server of its own (unless WORKFLOW_REDIS_URL is set), restarted when code changes.
+
+    --no-reload is one process with a terminal, for a debugger.
+    """
+    settings = Settings.load(metrics_port=metrics_port, drain_seconds=drain_timeout)
+    url = settings.redis_url or f"embedded://{data.resolve()}"
+    click.echo(f"worker dev: WORKFLOW_REDIS_URL={url}", err=True)
+    if reload:
+        with_server = resolve(url)[1]
+        try:
+            sys.exit(_supervise(url))
+        finally:
+            if with_server is not None:
+                with_server.stop()
+    settings = settings.model_copy(update={"redis_url": url})
+    leave(
+        serve(registries, settings, queues=queues or ("default",), concurrency=concurrency, debugging=True)
+    )
+
+
+# --- one worker ---------------------------------------------------------------------------------
+
+
+def serve(
+    specs: Sequence[str],
+    settings: Settings,
+    *,
+    queues: Sequence[str],
+    concurrency: int,
+    debugging: bool = False,
+) -> int:
+    """Run one worker in this process; answers its exit code."""
+    logs.configure(settings.log_level)
+    for line in shadows():
+        log.warning(line)
+    url, server = resolve(settings.url)
+    registry = load_registry(specs)
+    telemetry = Telemetry()
+    worker = Worker(
+        registry,
+        settings.model_copy(
+            update={"redis_url": url} | ({"loop_stall_seconds": float("inf")} if debugging else {})
+        ),
+        queues=queues,
+        concurrency=concurrency,
+        telemetry=telemetry,
+        build=settings.build_id or build_of(registry),
+    )
+    try:
+        endpoint = Endpoint(
+            telemetry, alive=lambda: _trouble(worker), ready=lambda: worker.ready, port=settings.metrics_port
+        )
+    except PortTaken as error:
+        raise Failure(str(error)) from error
+    endpoint.start()
+    _Signals(worker).install()
+    try:
+        return asyncio.run(_run(worker))
+    finally:
+        endpoint.stop()
+        if server is not None:
+            server.stop()
+
+
+async def _run(worker: Worker) -> int:
+    # What steps start and resume goes where this worker's runs are.
+    client = Client.from_settings(worker.settings, namespace=worker.registry.namespace)
+    use_client(client, worker.registry.namespace)
+    try:
+        return await worker.run()
+    finally:
+        await close_default_clients()
+
+
+def _trouble(worker: Worker) -> str:
+    keeper = worker.keeper
+    if keeper is None or (keeper.healthy and keeper.silent_for < worker.settings.loop_stall_seconds):
+        return ""
+    return f"the event loop has not answered for {keeper.silent_for:.0f} s"
+
+
+class _Signals:
+    """Taken with `signal.signal`: a loop that is blocked cannot run a handler of its own."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._asked = False
+
+    def install(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            os._exit(SECOND_SIGNAL_EXIT_CODE)
+        self._asked = True
+        os.write(2, b"stopping: running steps may end; once more to leave at once\n")
+        self._worker.drain()
+
+
+def leave(code: int) -> None:
+    """End the process without waiting for threads: a step that overran its time cannot be stopped."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _refuse_mixed_up(registries: Sequence[str]) -> None:
+    from .runs import runs
+
+    if registries[0] in runs.commands:
+        refuse(f"`worker run` starts a worker; did you mean `worker runs {' '.join(registries)}`?")
+
+
+# --- reloading ----------------------------------------------------------------------------------
+
+
+def _supervise(url: str) -> int:
+    """Run this command without reload in a child, again whenever a source file changes."""
+    arguments = [sys.executable, *sys.orig_argv[1:], "--no-reload"]
+    environment = {**os.environ, "WORKFLOW_REDIS_URL": url}
+    while True:
+        before = _sources()
+        child = subprocess.Popen(arguments, env=environment)
+        try:
+            while child.poll() is None and _sources() == before:
+                time.sleep(_LOOK)
+        except KeyboardInterrupt:
+            return child.wait()  # the terminal told it too
+        if child.poll() is None:
+            click.echo("worker dev: a source file changed, restarting", err=True)
+            child.terminate()
+            child.wait()
+        else:
+            click.echo(f"worker dev: ended with code {child.returncode}; waiting for a change", err=True)
+            try:
+                while _sources() == before:
+                    time.sleep(_LOOK)
+            except KeyboardInterrupt:
+                return child.returncode
+
+
+def _sources() -> dict[str, float]:
+    """Python files below the working directory and when they changed; hidden folders are left out."""
+    found = {}
+    for folder, names, files in os.walk("."):
+        names[:] = [name for name in names if not name.startswith(".") and name != "__pycache__"]
+        for file in files:
+            if file.endswith(".py"):
+                path = os.path.join(folder, file)
+                try:
+                    found[path] = os.stat(path).st_mtime
+                except OSError:
+                    continue
+    return found

@@ -1,0 +1,71 @@
+"""``worker start``: start a run from a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from ..sdk.client import Client
+from ..sdk.durations import parse_duration
+from ..sdk.errors import DurationError, WorkflowRunFailedError
+from ..sdk.registry import WorkflowDefinition
+from ..settings import Settings
+from .commands import Failure, json_option, print_json, refuse
+from .loading import load_workflow
+
+
+@click.command()
+@click.argument("workflow", metavar="MODULE:WORKFLOW")
+@click.argument("arguments", metavar="[ARGS_JSON]", default="[]")
+@click.option("--key", help="Idempotency key: a repeat answers the same run.")
+@click.option("--queue", help="Queue of the run.")
+@click.option("--delay", help="Start later: 30s, 2h, 1d.")
+@click.option("--wait", is_flag=True, help="Wait for the end and print the result.")
+@click.option("--timeout", help="With --wait: give up after this time.")
+@json_option
+def start(
+    workflow: str,
+    arguments: str,
+    key: str | None,
+    queue: str | None,
+    delay: str | None,
+    wait: bool,
+    timeout: str | None,
+    as_json: bool,
+) -> None:
+    """Start a run of MODULE:WORKFLOW. ARGS_JSON is a JSON list or object, or `-` to read it from stdin."""
+    definition = load_workflow(workflow)
+    text = sys.stdin.read() if arguments == "-" else arguments
+    given, named = definition.signature.parse_arguments(text.encode())
+    try:
+        chosen = definition.with_options(idempotency_key=key, queue=queue, delay=delay)
+        seconds = None if timeout is None else timedelta(seconds=parse_duration(timeout))
+    except DurationError as error:
+        refuse(str(error))
+    asyncio.run(_start(chosen, given, named, wait, seconds, as_json))
+
+
+async def _start(
+    workflow: WorkflowDefinition[Any, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    wait: bool,
+    timeout: timedelta | None,
+    as_json: bool,
+) -> None:
+    async with Client.from_settings(Settings.load(), namespace=workflow.registry.namespace) as client:
+        run = await client.start(workflow, *args, **kwargs)
+        if not wait:
+            print_json({"run_id": run.run_id}) if as_json else click.echo(run.run_id)
+            return
+        if not as_json:
+            click.echo(run.run_id, err=True)
+        try:
+            result = await run.return_value(timeout=timeout)
+        except WorkflowRunFailedError as error:
+            raise Failure(str(error)) from error
+        print_json({"run_id": run.run_id, "result": result} if as_json else result)
