@@ -238,7 +238,7 @@ def _said(step: StepState) -> str:
     """A step's state in one line, as `_replay` says it."""
     match step.state, step.mode:
         case "running", "child":
-            return f"running child {step.owner}"
+            return "running child"  # whose id may have moved on by continue_as_new
         case "running", _:
             return f"running {tuple(step.epoch)} {step.owner}:{step.number}:{step.mode}"
         case "retrying", _:
@@ -257,7 +257,7 @@ def _replay(
     for e in log:
         match e.type:
             case EventType.STEP_CREATED:
-                steps[e.id] = f"running child {e.extra}" if e.extra else "created"
+                steps[e.id] = "running child" if e.extra else "created"
             case EventType.STEP_STARTED:
                 steps[e.id] = f"running {tuple(Epoch(e.slot, e.mark))} {e.extra}"
             case EventType.STEP_RETRYING:

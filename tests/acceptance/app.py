@@ -18,11 +18,13 @@ from worker.sdk.calls import ChildRun, as_completed, sleep, start_child
 from worker.sdk.errors import (
     FatalError,
     HookConflictError,
+    RemoteError,
     RetryableError,
     RunCancelledError,
     SerializationError,
     StepCrashedError,
     StepTimeoutError,
+    WorkflowError,
     WorkflowRunFailedError,
 )
 from worker.sdk.hooks import BaseHook
@@ -229,7 +231,7 @@ async def too_slow() -> None:
     await asyncio.sleep(30)
 
 
-@wf.step(max_retries=0)
+@wf.step
 async def exits() -> None:
     note("exits")
     sys.exit(3)
@@ -295,8 +297,8 @@ async def times_out() -> str:
 async def survives_an_exit() -> str:
     try:
         await exits()
-    except FatalError as error:
-        return f"{type(error.__cause__).__name__}"
+    except RemoteError as error:
+        return f"{error.type_name} {error.message}"
     return "not reached"
 
 
@@ -464,3 +466,47 @@ async def three_marks(name: str) -> str:
     for i in range(3):
         await work(f"{name}-{i}", 0.01)
     return name
+
+
+# --- what not every build can take on -------------------------------------------------------------
+
+
+@wf.workflow
+async def calls_and_waits() -> list[str]:
+    """Another build (see `changed`) has other calls where this one waits."""
+    first = await mark("first")
+    async with Go.wait() as hook:
+        go = await hook
+    return [first, go.word, await mark("last")]
+
+
+@wf.workflow
+async def needs_a_new_step() -> str:
+    return await held_elsewhere("a")
+
+
+@wf.workflow
+async def catches_the_side() -> str:
+    try:
+        return await held_elsewhere("a")
+    except WorkflowError as error:
+        return str(error)
+
+
+bare = Workflows()
+"""Knows no workflow and no step."""
+
+changed = Workflows()
+"""A build whose body has changed under its running runs."""
+
+
+@changed.workflow(name="calls_and_waits")
+async def calls_and_waits_changed() -> list[str]:
+    await sleep(0.01)
+    return ["changed"]
+
+
+@changed.step(name="mark")
+async def mark_changed(what: str) -> str:
+    note(f"changed-{what}")
+    return what

@@ -278,3 +278,12 @@ class Fleet:
         """Move a delivery's deadline into the past."""
         await self.world.command("ZADD", self.keys.queue(0, "default")[2], "XX", 1, message.message_id)
         await self.world.command("LPUSH", self.keys.bell(0, "default"), "1")
+
+    async def garble(self, key: str, run: Run[Any]) -> None:
+        """Overwrite the payload of the message that waits under `key`."""
+        message = await self.world.command("HGET", self.keys.run(0, run.run_id)[3], key)
+        await self.world.command("HSET", self.keys.partition(0)[1], f"{message.decode()}:p", b"\xc1garbage")
+
+    async def dead_letters(self) -> list[Any]:
+        found: list[Any] = await self.world.command("XRANGE", self.keys.partition(0)[5], "-", "+")
+        return found

@@ -49,8 +49,9 @@ async def test_a_step_over_its_time_is_stopped_and_retried(fleet: Fleet) -> None
 async def test_sys_exit_in_a_step_fails_the_step_and_not_the_worker(fleet: Fleet) -> None:
     worker = await fleet.worker()
     run = await fleet.start(app.survives_an_exit)
-    assert await run.return_value(timeout=10) == "SystemExit"
+    assert await run.return_value(timeout=10) == "SystemExit 3"
     assert worker.alive
+    assert len(fleet.effects.all("exits")) == 1, "an exit is not worth another attempt"
 
 
 async def test_a_step_that_blocks_the_loop_longer_than_the_lease_runs_once(fleet: Fleet) -> None:
@@ -64,10 +65,10 @@ async def test_a_step_that_blocks_the_loop_longer_than_the_lease_runs_once(fleet
 async def test_a_step_that_kills_its_process_every_time_fails_catchably(fleet: Fleet) -> None:
     run = await fleet.start(app.crashes_every_time)
     for deaths in range(1, 4):
-        worker = await fleet.worker(max_step_crashes=2)
+        worker = fleet.launch(max_step_crashes=2)
         await fleet.effects.seen("kills", deaths)
         await worker.exit_code()
-    await fleet.worker(max_step_crashes=2)
+    fleet.launch(max_step_crashes=2)
     assert await run.return_value(timeout=15) == "given up after 3"
     assert len(fleet.effects.all("kills")) == 3
 
@@ -79,7 +80,7 @@ async def test_a_poison_step_takes_no_other_run_down_for_good(fleet: Fleet) -> N
     while await poison.status() not in ("completed", "failed"):
         workers += 1
         assert workers < 10, "it is never given up"
-        worker = await fleet.worker(max_step_crashes=2)
+        worker = fleet.launch(max_step_crashes=2)
         await fleet.worker_ends_or_run_ends(worker, poison)
     assert [await other.return_value(timeout=10) for other in others] == [f"r{i}" for i in range(10)]
 

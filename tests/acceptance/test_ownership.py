@@ -139,24 +139,28 @@ async def test_a_false_redelivery_to_the_worker_that_holds_the_run_starts_nothin
     assert len(await fleet.events(run, EventType.STEP_STARTED)) == 3
 
 
-async def test_a_false_redelivery_to_another_worker_never_runs_a_step_twice_at_once(fleet: Fleet) -> None:
+async def test_after_a_false_redelivery_to_another_worker_the_first_one_stops_and_what_follows_runs_once(
+    fleet: Fleet,
+) -> None:
     first = await fleet.worker()
     run = await fleet.start(app.held_then_marks)
     await fleet.effects.started("a")
-    await fleet.worker()
+    second = await fleet.worker()
     owner = (await fleet.running(run)).owner
     assert owner is not None
 
-    async def taken_by_another() -> bool:
+    async def taken_by_the_second() -> bool:
         holder = await fleet.holder(owner)
-        if f"-{first.pid}-" in holder:
+        if f"-{second.pid}-" not in holder:
             await fleet.lapse(owner)
-        return f"-{first.pid}-" not in holder
+        return f"-{second.pid}-" in holder
 
-    await until("another worker takes the message", taken_by_another)
+    await until("the second worker takes the message", taken_by_the_second)
+    await until("the first one stops", lambda: fleet.effects.all("a", "stopped"), within=LEASE)
     fleet.effects.open_gate("a")
     assert await run.return_value(timeout=10) == ["a", "b", "c"]
-    assert fleet.effects.most_at_once("a") == 1
+    assert [e.pid for e in fleet.effects.all("a", "stopped")] == [first.pid]
+    assert [e.pid for e in fleet.effects.all("a", "end")] == [second.pid]
     assert [len(fleet.effects.all(name)) for name in "bc"] == [1, 1]
     assert len(await fleet.events(run, EventType.STEP_COMPLETED)) == 3
 

@@ -105,3 +105,20 @@ def test_events_are_learned_without_gaps_and_repeats_are_ignored() -> None:
     player.body.learn(player.log)
     with pytest.raises(InternalError):
         player.body.learn([player.log[-1]._replace(slot=len(player.log) + 2)])
+
+
+def test_a_bet_confirmed_in_part_is_misled_by_what_comes_between() -> None:
+    player = Player(two_steps())
+    first = player.write(EventType.STEP_COMPLETED, "s1", b"1")
+    body = player.body
+    body.advance([first._replace(slot=0)])
+    create = player.write(*create_of(body.fresh[0]))
+    between = player.write(EventType.HOOK_RECEIVED, "h1", pack(HookReceived(b'{"yes":true}')))
+    second = player.write(EventType.STEP_COMPLETED, "s2", b"2")
+    body.advance([second._replace(slot=0)])
+    body.learn([first, create])
+    assert not body.misled
+    assert body.position.slot == first.slot
+    body.learn([between])
+    assert body.misled
+    assert body.position.slot == first.slot

@@ -7,10 +7,11 @@ import asyncio
 
 import pytest
 
-from tests.core.player import Player, raised, returned
+from tests.core.player import Approval, Player, create_of, raised, returned
 from worker.core.calls import (
     Cancelled,
 )
+from worker.core.records import CancelRequested, HookReceived, pack
 from worker.sdk.registry import Workflows
 from world_redis.events import EventType
 
@@ -155,4 +156,80 @@ def test_the_loser_of_a_race_is_dropped_and_its_end_skipped() -> None:
     assert player.open == ["step quick (s3)"]
     player.complete("s3", 0)
     assert returned(player) == 4
+    player.check_every_prefix()
+
+
+def test_a_call_dropped_here_and_recorded_by_another_writer_is_open_and_dropped() -> None:
+    wf = Workflows()
+
+    @wf.step(name="one")
+    async def one() -> None: ...
+
+    @wf.step(name="two")
+    async def two() -> None: ...
+
+    @wf.workflow
+    async def renew() -> None:
+        hook, task = Approval.wait(), asyncio.create_task(one())
+        await hook
+        task.cancel()
+        await two()
+
+    player = Player(renew)
+    create = player.log.pop()  # of s1; the hook's payload comes before anybody writes it
+    assert create.id == "s1"
+    player.write(EventType.HOOK_RECEIVED, "h1", pack(HookReceived(b'{"yes":true}')))
+    body = player.replay()
+    assert [call.id for call in body.fresh] == ["s2"]
+    assert not body.dropped
+    player.write(*create_of(body.fresh[0]))
+    player.write(create.type, create.id, create.data)
+    body.learn(player.log[body.seen :])
+    body.run()
+    assert body.problem is None
+    assert body.dropped == {"s1"}
+    assert set(body.open) == {"h1", "s1", "s2"}
+    assert player.replay().dropped == {"s1"}
+
+
+def test_a_cancel_request_in_the_log_reaches_a_body_built_from_it() -> None:
+    wf = Workflows()
+
+    @wf.step
+    async def ship() -> None: ...
+
+    @wf.workflow
+    async def renew() -> None:
+        await ship()
+
+    player = Player(renew)
+    player.log = player.log[:2]
+    player.write(EventType.RUN_CANCEL_REQUESTED, "", pack(CancelRequested("early")))
+    body = player.replay()
+    assert body.outcome == Cancelled("early")
+    assert not body.fresh
+
+
+def test_a_cancellable_step_cancelled_before_it_could_be_recorded_is_never_sent() -> None:
+    wf = Workflows()
+
+    @wf.step(cancellable=True)
+    async def reserve() -> None: ...
+
+    @wf.step
+    async def other() -> None: ...
+
+    @wf.workflow
+    async def renew() -> str:
+        task = asyncio.create_task(reserve())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        await other()
+        return f"cancelled {task.cancelled()}"
+
+    player = Player(renew)
+    assert player.open == ["step other (s2)"]
+    player.complete("s2")
+    assert returned(player) == "cancelled True"
     player.check_every_prefix()

@@ -136,3 +136,17 @@ def test_a_child_started_last_is_still_recorded() -> None:
     body.run()
     assert [short(call.label) for call in body.fresh] == ["child part", "attributes"]
     assert isinstance(body.outcome, Returned)
+
+
+@pytest.mark.parametrize("options", [{"delay": "1h"}, {"idempotency_key": "x"}])
+def test_options_a_child_cannot_have_are_refused(options: dict[str, Any]) -> None:
+    wf = Workflows()
+
+    @wf.workflow
+    async def part() -> None: ...
+
+    @wf.workflow
+    async def renew() -> None:
+        start_child(part.with_options(**options))
+
+    assert isinstance(raised(Player(renew)), ValueError)

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tests.core.player import Player, returned
+from worker.core.records import PatchRecorded, pack
 from worker.sdk.calls import (
     patched,
 )
 from worker.sdk.registry import Workflows
+from world_redis.events import EventType
 
 pytestmark = pytest.mark.usefixtures("no_body_is_left")
 
@@ -96,3 +98,17 @@ def test_a_patch_answered_without_the_log_misleads_and_is_no_divergence() -> Non
     body.run()
     assert body.misled
     assert body.problem is None
+
+
+def test_two_builds_that_record_different_patches_mislead_each_other() -> None:
+    _, after = patched_workflow()
+    player = Player(after)
+    body = player.build()
+    body.learn(player.log[:2])
+    body.run()
+    player.log = player.log[:2]
+    player.write(EventType.PATCH_RECORDED, "p1", pack(PatchRecorded("another change")))
+    body.learn(player.log[2:])
+    assert body.misled
+    rebuilt = player.replay()
+    assert [call.id for call in rebuilt.fresh] == ["p2", "s1"]

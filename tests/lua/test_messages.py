@@ -197,10 +197,10 @@ async def test_renewals_tell_of_a_cancel_and_of_the_runs_end(kit: StoreKit) -> N
     await kit.runs.cancel(session.run_id, b"")
     assert await kit.queue().renew(0, [session.held]) == ["cancel"]
     assert await kit.queue("c2").renew(0, [step.held]) == ["cancel"]
+    await kit.runs.terminate(session.run_id, b"", retention_ms=1000)
     again = await kit.session()
     await kit.runs.terminate(again.run_id, b"", retention_ms=1000)
     assert await kit.queue().renew(0, [again.held]) == ["cancel"]
-    await kit.runs.terminate(session.run_id, b"", retention_ms=1000)
 
 
 # --- returning --------------------------------------------------------------------------------------

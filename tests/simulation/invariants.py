@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from world_redis.events import EventType
 from world_redis.liveness import PartitionState, RunState, check
@@ -67,9 +67,10 @@ def _recorded(schedule: Schedule, id: str, found: RunState) -> Iterator[str]:
     for step, count in ends.items():
         if count > 1:
             yield f"{id}.{step} has {count} recorded ends"
-    ended = {(run, step) for run, step, _ in schedule.ended}
+    children = {event.id for event in found.log if event.type is EventType.STEP_CREATED and event.extra}
+    ended = {(e.run, e.step) for e in schedule.executions if e.ended}
     for event in found.log:
-        local = event.type is EventType.STEP_COMPLETED and (id, event.id) not in schedule.children(found)
+        local = event.type is EventType.STEP_COMPLETED and event.id not in children
         if local and (id, event.id) not in ended:
             yield f"{id}.{event.id} completed, and its code never did"
 
@@ -77,7 +78,6 @@ def _recorded(schedule: Schedule, id: str, found: RunState) -> Iterator[str]:
 def _outcome(run: SimRun, found: RunState) -> Iterator[str]:
     status, part = found.run.status, run.part
     if status == "completed":
-        result = wf.codec.decode(found.log[-1].data) if found.log else None
         last = next(event for event in found.log or () if event.type is EventType.RUN_COMPLETED)
         result = wf.codec.decode(last.data)
         if not part.fits(result):
@@ -151,6 +151,3 @@ async def _replay(id: str, found: RunState) -> list[str]:
     await drive(loop, body.close)
     return problems
 
-
-def summary(counts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,13 @@ class SimPorts:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def within(self, waiting: Awaitable[Any], seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(waiting, seconds)
+        except TimeoutError:
+            return False
+        return True
 
     def spawn(self, job: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         return self._worker.schedule.loop.create_task(job, name=name)

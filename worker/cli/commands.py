@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import difflib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 import orjson
@@ -21,7 +21,6 @@ from ..sdk.client import Client
 from ..sdk.errors import WorkflowError
 from ..settings import Settings, SettingsError
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -64,20 +63,18 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def with_client(
-    function: Callable[P, Coroutine[Any, Any, T]],
+    function: Callable[..., Coroutine[Any, Any, T]],
 ) -> Callable[..., T]:
-    """Run an async command with a connected client as its first argument."""
+    """Run an async command with a connected client as its first argument. The decorator next to it."""
 
     def command(*args: Any, **kwargs: Any) -> T:
         async def run() -> T:
             async with Client.from_settings(Settings.load()) as client:
-                call: Callable[..., Awaitable[T]] = function
-                return await call(client, *args, **kwargs)
+                return await function(client, *args, **kwargs)
 
         return asyncio.run(run())
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
-    command.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     return command
 
 

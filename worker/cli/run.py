@@ -100,9 +100,7 @@ def dev(
             if with_server is not None:
                 with_server.stop()
     settings = settings.model_copy(update={"redis_url": url})
-    leave(
-        serve(registries, settings, queues=queues or ("default",), concurrency=concurrency, debugging=True)
-    )
+    leave(serve(registries, settings, queues=queues or ("default",), concurrency=concurrency, debugging=True))
 
 
 # --- one worker ---------------------------------------------------------------------------------

@@ -49,10 +49,7 @@ async def list_runs(
         return
     print_table(
         ("run", "workflow", "status", "queue", "created", "ended", "events"),
-        (
-            (r.run_id, _name(r), _status(r), r.queue, r.created_at, r.ended_at, r.events)
-            for r in page.runs
-        ),
+        ((r.run_id, _name(r), _status(r), r.queue, r.created_at, r.ended_at, r.events) for r in page.runs),
         empty="no runs",
     )
     if page.cursor:
@@ -195,7 +192,9 @@ def _print_waiting(found: Inspection) -> None:
     if found.waits:
         print_table(("wait", "due"), ((short(w.id), w.due) for w in found.waits), empty="", title="\ntimers")
     if found.hooks:
-        print_table(("hook", "token"), ((short(h.id), h.token) for h in found.hooks), empty="", title="\nhooks")
+        print_table(
+            ("hook", "token"), ((short(h.id), h.token) for h in found.hooks), empty="", title="\nhooks"
+        )
     click.echo(f"\nrescue: {found.rescue}")
 
 

@@ -11,7 +11,7 @@ import click
 
 from ..sdk.client import Client
 from ..sdk.durations import parse_duration
-from ..sdk.errors import DurationError, WorkflowRunFailedError
+from ..sdk.errors import DurationError, SerializationError, WorkflowRunFailedError
 from ..sdk.registry import WorkflowDefinition
 from ..settings import Settings
 from .commands import Failure, json_option, print_json, refuse
@@ -40,11 +40,11 @@ def start(
     """Start a run of MODULE:WORKFLOW. ARGS_JSON is a JSON list or object, or `-` to read it from stdin."""
     definition = load_workflow(workflow)
     text = sys.stdin.read() if arguments == "-" else arguments
-    given, named = definition.signature.parse_arguments(text.encode())
     try:
+        given, named = definition.signature.parse_arguments(text.encode())
         chosen = definition.with_options(idempotency_key=key, queue=queue, delay=delay)
         seconds = None if timeout is None else timedelta(seconds=parse_duration(timeout))
-    except DurationError as error:
+    except (DurationError, SerializationError) as error:
         refuse(str(error))
     asyncio.run(_start(chosen, given, named, wait, seconds, as_json))
 

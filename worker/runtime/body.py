@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
+from structlog.contextvars import bind_contextvars
+
 from world_redis.events import START, Event, EventType, Position
 from world_redis.messages import RunContext
 
@@ -41,7 +43,7 @@ from ..sdk.errors import InternalError, SerializationError
 from ..sdk.registry import WorkflowDefinition
 from ..sdk.values import encode_failure
 from .bodycalls import BodyCalls
-from .bodyloop import STUCK_AFTER, Rest
+from .bodyloop import STUCK_AFTER, Rest, log
 from .frames import frames_of
 from .teardown import tear_down
 from .watchdog import Watch
@@ -72,7 +74,9 @@ class Body:
         self._calls = BodyCalls(workflow, context, run_id, seed, created_at, stuck_after=stuck_after)
         self._cursor = self._calls.cursor
         self._loop = self._calls.loop
+        # A fresh context: nothing of the delivery that happens to start it may stick to a body.
         self._context = contextvars.Context()
+        self._context.run(bind_contextvars, run_id=run_id, workflow=workflow.name)
         self._workflow = workflow
         self._input = input
         self._started = False
@@ -239,7 +243,6 @@ class Body:
         except SerializationError as error:
             self._unreadable = Undecodable(0, f"{workflow.name}() arguments", str(error))
             return
-        # A fresh context: nothing of the delivery that happens to start it may stick to a body.
         self._loop.main = self._loop.spawn(workflow.fn(*args, **kwargs), workflow.name, self._context)
 
     def _observe(self, event: Event) -> None:
@@ -298,6 +301,9 @@ class Body:
         else:
             return
         self._calls.finish()
+        left = self.waiting_for()
+        if left and isinstance(self.outcome, Returned) and not self.replaying:
+            log.warning("%s returned while its tasks were running: %s", self._workflow.name, "; ".join(left))
 
     def _outcome_of(self, main: asyncio.Task[Any]) -> Outcome:
         reason = self._calls.cancel_reason

@@ -9,9 +9,7 @@ end) is skipped.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
 from typing import Any, TypeAlias
@@ -38,20 +36,17 @@ from ..core.records import (
     EXHAUSTED,
     CancelRequested,
     Failed,
-    HookConflict,
-    HookReceived,
     unpack,
 )
 from ..sdk.context import WorkflowMetadata
 from ..sdk.errors import (
     FatalError,
-    HookConflictError,
-    HookDisposedError,
     RunCancelledError,
     WorkflowRunFailedError,
 )
 from ..sdk.registry import Step, WorkflowDefinition
 from ..sdk.values import decode_failure
+from .bodyhooks import Hook
 from .bodyloop import STUCK_AFTER, BodyFuture, BodyLoop, BodyTimer
 from .seeds import Seeds
 
@@ -82,27 +77,6 @@ class CallFuture(BodyFuture):
     def cancel_held(self) -> None:
         """The step has ended; now the cancelled awaiter may go."""
         super().cancel()
-
-
-class HookFuture(BodyFuture):
-    """Completes with a payload of a hook, or with its creation."""
-
-    __slots__ = ("waits_for",)
-
-    def __init__(self, loop: BodyLoop, hook_id: str) -> None:
-        super().__init__(loop=loop)
-        self.waits_for = f"hook ({hook_id})"
-
-
-@dataclass(slots=True)
-class _Hook:
-    token: str
-    payloads: deque[bytes] = field(default_factory=deque)  # received, not asked for yet
-    takers: deque[HookFuture] = field(default_factory=deque)  # waiting for a payload
-    askers: list[HookFuture] = field(default_factory=list)  # waiting to know of a conflict
-    created: bool = False  # hook_created was delivered
-    conflict: HookConflict | None = None
-    disposed: bool = False
 
 
 class BodyCalls:
@@ -136,7 +110,7 @@ class BodyCalls:
         self._seeds = Seeds(seed)
         self._counters = Counters()
         self._waiters: dict[str, CallFuture | BodyTimer] = {}
-        self._hooks: dict[str, _Hook] = {}
+        self._hooks: dict[str, Hook] = {}
         self._patched: dict[str, bool] = {}
 
     @property
@@ -171,6 +145,11 @@ class BodyCalls:
     ) -> tuple[ChildCall, asyncio.Future[Any]]:
         self.check()
         target, options = workflow.for_new_runs(), workflow.options
+        if (options.delay, options.start_at, options.idempotency_key) != (None, None, None):
+            raise ValueError(
+                f"{workflow.name}: a child started in a body starts at once and is recorded with "
+                f"it; sleep() before, and leave idempotency_key out"
+            )
         data = target.signature.encode_arguments(args, kwargs, with_defaults=True)
         timeout = options.timeout if options.timeout is not None else target.timeout
         id = self._counters.next("s")
@@ -207,23 +186,17 @@ class BodyCalls:
             raise ValueError(f"hook token {token!r} is empty or has the form of a default token")
         data = b"" if metadata is None else self._codec.encode(metadata, path="hook metadata")
         id = self._counters.next("h")
-        chosen = token is not None
-        token = token or self._seeds.hook_token(self.run_id, id)
-        self._hooks[id] = _Hook(token)
-        self._issue(HookCall(id, token, chosen, cls.__qualname__, data))
-        return id, token
+        made = token or self._seeds.hook_token(self.run_id, id)
+        self._hooks[id] = Hook(self.loop, id, made)
+        self._issue(HookCall(id, made, token is not None, cls.__qualname__, data))
+        return id, made
 
     def dispose(self, hook_id: str) -> None:
         self.check()
         hook = self._hooks[hook_id]
-        if hook.disposed:
-            return
-        hook.disposed = True
-        hook.payloads.clear()
-        if hook.conflict is None:
+        if hook.dispose() and hook.conflict is None:
             self.open.pop(hook_id, None)
             self.cursor.dispose(hook_id)
-        _fail(hook.takers, HookDisposedError(hook.token))
 
     def set_attributes(self, changes: Mapping[str, str | None]) -> None:
         self.check()
@@ -302,32 +275,10 @@ class BodyCalls:
         )
 
     def next_payload(self, hook_id: str) -> asyncio.Future[bytes]:
-        inert = self.loop.hold()
-        if inert is not None:
-            return inert
-        hook, future = self._hooks[hook_id], HookFuture(self.loop, hook_id)
-        if hook.disposed:
-            future.set_exception(HookDisposedError(hook.token))
-        elif hook.conflict is not None:
-            future.set_exception(_conflict_error(hook.conflict))
-        elif hook.payloads:
-            future.set_result(hook.payloads.popleft())
-        else:
-            hook.takers.append(future)
-        return future
+        return self.loop.hold() or self._hooks[hook_id].next_payload()
 
     def hook_conflict(self, hook_id: str) -> asyncio.Future[str | None]:
-        inert = self.loop.hold()
-        if inert is not None:
-            return inert
-        hook, future = self._hooks[hook_id], HookFuture(self.loop, hook_id)
-        if hook.conflict is not None:
-            future.set_result(hook.conflict.run_id)
-        elif hook.created:
-            future.set_result(None)
-        else:
-            hook.askers.append(future)
-        return future
+        return self.loop.hold() or self._hooks[hook_id].ask_for_conflict()
 
     def read(self, data: bytes, annotation: Any, path: str) -> Any:
         return self._codec.decode(data, annotation, path=path)
@@ -351,12 +302,8 @@ class BodyCalls:
         match event.type:
             case EventType.STEP_COMPLETED | EventType.STEP_FAILED | EventType.WAIT_COMPLETED:
                 self._deliver_end(event)
-            case EventType.HOOK_RECEIVED:
-                self._deliver_payload(event)
-            case EventType.HOOK_CREATED:
-                self._deliver_created(event)
-            case EventType.HOOK_CONFLICT:
-                self._deliver_conflict(event)
+            case EventType.HOOK_RECEIVED | EventType.HOOK_CREATED | EventType.HOOK_CONFLICT:
+                self._deliver_hook(event)
             case EventType.RUN_CANCEL_REQUESTED:
                 self._deliver_cancel(event)
             case _:
@@ -393,36 +340,12 @@ class BodyCalls:
             return exhausted
         return error
 
-    def _deliver_payload(self, event: Event) -> None:
+    def _deliver_hook(self, event: Event) -> None:
         hook = self._hooks.get(event.id)
-        if hook is None or hook.disposed:
-            return
-        payload = unpack(HookReceived, event.data).payload
-        while hook.takers:
-            taker = hook.takers.popleft()
-            if not taker.done():
-                taker.set_result(payload)
-                return
-        hook.payloads.append(payload)
-
-    def _deliver_created(self, event: Event) -> None:
-        hook = self._hooks.get(event.id)
+        if event.type is EventType.HOOK_CONFLICT:
+            self.open.pop(event.id, None)
         if hook is not None:
-            hook.created = True
-            for asker in hook.askers:
-                if not asker.done():
-                    asker.set_result(None)
-
-    def _deliver_conflict(self, event: Event) -> None:
-        hook = self._hooks.get(event.id)
-        if hook is None:
-            return
-        conflict = hook.conflict = unpack(HookConflict, event.data)
-        self.open.pop(event.id, None)
-        for asker in hook.askers:
-            if not asker.done():
-                asker.set_result(conflict.run_id)
-        _fail(hook.takers, _conflict_error(conflict))
+            hook.deliver(event)
 
     def _deliver_cancel(self, event: Event) -> None:
         if self.cancel_reason is None:
@@ -462,14 +385,3 @@ class BodyCalls:
 
 def _nothing(_: bytes) -> None:
     return None
-
-
-def _conflict_error(conflict: HookConflict) -> HookConflictError:
-    return HookConflictError(conflict.token, conflict.run_id or None)
-
-
-def _fail(futures: deque[HookFuture], error: Exception) -> None:
-    while futures:
-        future = futures.popleft()
-        if not future.done():
-            future.set_exception(error)

@@ -61,7 +61,7 @@ class Endpoint:
 
     def start(self) -> None:
         self._thread.start()
-        log.info("serving /metrics, /healthz and /readyz on port %d", self.port)
+        log.info("serving /metrics, /healthz and /readyz", extra={"port": self.port})
 
     def stop(self) -> None:
         self._server.shutdown()

@@ -41,6 +41,7 @@ log = logging.getLogger("worker.session")
 _ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED)
 _NOT_OURS = (Answer.SUPERSEDED, Answer.LOST, Answer.GONE)
 _BACK_IN = 2_000  # ms until a run that cannot be taken on here is offered again
+_NOTHING_NEW = 1 << 50  # a slot no log reaches: the answer carries no events
 _STOP_WITHIN = 5.0  # seconds that interrupted step code may take before we go on without it
 
 
@@ -273,7 +274,7 @@ class Session:
             mark=new_mark(),
             delivery=self._hand.carrier,
             seq=self._hand.next_seq() if self._hand else 0,
-            seen=known.seen,
+            seen=known.seen if known.body is not None else _NOTHING_NEW,
             position=position,
             advanced=ahead,
             facts=[*facts, *made.facts],

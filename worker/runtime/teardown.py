@@ -42,7 +42,6 @@ def tear_down(loop: BodyLoop) -> int:
 
 def _close_task(loop: BodyLoop, task: BodyTask) -> list[Any]:
     """Close the coroutine of a task and those it awaits; answers the ones that resist."""
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
     unclosed: list[Any] = [task.get_coro()]
     for _ in range(ATTEMPTS):
         # One that awaits again while it is closed is cut off from those that await it: they end.

@@ -34,6 +34,7 @@ from .intake import Intake
 from .keeper import Holdings, Keeper
 from .ports import AsyncPorts
 from .stepcall import StepRunner
+from .sweeper import sweep_for_ever
 from .telemetry import Telemetry
 
 log = logging.getLogger("worker")
@@ -118,6 +119,7 @@ class Worker:
                     (self._announce(world), "announce"),
                     (self._listen(world, intake), "bells"),
                     (intake.run(), "intake"),
+                    (sweep_for_ever(world, host.ports, self.telemetry), "sweeper"),
                 )
             ]
             await self._unpark(world)

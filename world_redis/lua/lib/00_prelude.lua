@@ -52,7 +52,7 @@ do
     offset, now = offset + last - now, last
   end
   amnesty = num(record[4])
-  clock = { server = record[1], queues = record[3], last = last, offset = offset }
+  clock = { server = record[1], queues = record[3], last = last, offset = offset, raised = offset ~= num(record[6]) }
 end
 
 -- Writing scripts call this first. It keeps the clock, learns new queues, and starts the amnesty when a
@@ -68,7 +68,7 @@ local function tick()
   if clock.queues ~= ARGV[2] and #QUEUES > #unpack_value(clock.queues) then
     call('HSET', K.record, 'queues', ARGV[2])
   end
-  if now ~= clock.last then
+  if now ~= clock.last or clock.raised then
     call('HSET', K.record, 'last', int(now), 'offset', int(clock.offset))
   end
   return 'ok'

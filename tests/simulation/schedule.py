@@ -1,0 +1,606 @@
+"""One schedule: a seed decides what happens next, whenever nothing else can run.
+
+First a storm: calls are carried out in any order, replies get lost, workers die, pause, drain and come
+back, leases lapse, the server restarts, people resume, cancel and terminate. Then calm: what is left must
+come to its end with healthy workers alone. After every script call the store's invariants are asserted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from world_redis import ids
+from world_redis.events import Answer
+from world_redis.hooks import HookAddress, Hooks
+from world_redis.ids import new_mark, short_id
+from world_redis.messages import RESCUE, RunContext, RunMessage
+from world_redis.runs import Runs
+from world_redis.scripts import ScriptCall, Switches
+from worker.core.records import CancelRequested, Failed, HookReceived, pack
+from worker.runtime.host import SPEC, Limits
+from worker.sdk.step import StepMetadata
+
+from . import invariants
+from .cast import PARTS, Part, wf
+from .loop import VirtualLoop
+from .store import QUEUES, Store, at_once
+from .trace import Names, answered, asked
+from .worker import Parked, SimWorker
+
+LEASE = 3_000  # ms
+EPOCH = 1_700_000_000_000  # ms, where every schedule's clock starts
+CALM_STEPS = 6_000  # after which what is not over never will be
+_NEVER = 10**9
+
+
+class Broken(AssertionError):
+    """Something that must never be so. Says the seed and what had happened."""
+
+    def __init__(self, seed: int, problems: list[str], trace: list[str]) -> None:
+        self.seed, self.problems, self.trace = seed, problems, trace
+        tail = "\n".join(trace[-60:])
+        super().__init__(
+            f"seed {seed}: {problems[0]}\n" + "\n".join(problems[1:]) + f"\n--- last of {len(trace)} ---\n{tail}"
+        )
+
+
+@dataclass(slots=True)
+class SimRun:
+    id: str
+    part: Part
+    cancelled: bool = False
+    terminated: bool = False
+    resumed: int = 0
+
+
+@dataclass(slots=True)
+class Execution:
+    """A step's code, while it runs and afterwards."""
+
+    worker: SimWorker
+    run: str
+    step: str  # short
+    slot: int  # of its step_started
+    attempt: int
+    label: str
+    over: bool = False
+    ended: bool = False  # over, and its worker lived
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What a seed draws for its whole schedule."""
+
+    calm: bool  # nothing goes wrong
+    steps: int  # of the storm
+    workers: int
+    runs: int
+    fault: float  # chance that a call has another fate than a reply
+    hurry: float  # chance that time moves on while calls are on their way
+    acts: float  # chance of an act from outside
+    switches: Switches
+    live_runs: int
+
+    @staticmethod
+    def draw(rng: Random) -> Weather:
+        calm = rng.random() < 0.2
+        return Weather(
+            calm=calm,
+            steps=rng.choice((40, 80, 160, 300)),
+            workers=rng.choice((1, 2, 2, 3)),
+            runs=rng.choice((1, 1, 2, 3)),
+            fault=0.0 if calm else rng.choice((0.0, 0.02, 0.08)),
+            hurry=rng.choice((0.02, 0.1, 0.25)),
+            acts=rng.choice((0.02, 0.06)),
+            switches=Switches(rng.random() > 0.08, rng.random() > 0.08),
+            live_runs=rng.choice((0, 1, 1000, 1000)),
+        )
+
+
+@dataclass
+class Schedule:
+    """See the module."""
+
+    seed: int
+    store: Store
+    verbose: Callable[[str], None] | None = None
+    trace: list[str] = field(default_factory=list)
+    workers: list[SimWorker] = field(default_factory=list)
+    runs: list[SimRun] = field(default_factory=list)
+    parked: list[Parked] = field(default_factory=list)
+    executions: list[Execution] = field(default_factory=list)
+    heads: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    robbed: set[str] = field(default_factory=set)  # runs of which a message was deleted
+
+    def __post_init__(self) -> None:
+        self.rng = Random(self.seed)
+        self.entropy = Random(self.seed ^ 0x5EED)
+        self.weather = Weather.draw(self.rng)
+        self.names = Names()
+        self.loop = VirtualLoop(self.step)
+        self.count = 0
+        self.settling = False
+        self.problems: list[str] = []
+        self._made = 0
+        self._ghosts: list[tuple[str, ScriptCall]] = []
+        self._over: asyncio.Future[None] = self.loop.create_future()
+        self.loop.clock = EPOCH / 1000
+        self.store.reset(lease=LEASE, now=EPOCH, switches=self.weather.switches)
+
+    # --- the whole ------------------------------------------------------------------------------
+
+    @property
+    def calm(self) -> bool:
+        return self.weather.calm
+
+    def run(self) -> None:
+        """Raises Broken."""
+        with _seeded_ids(self.entropy), _logged(self.problems):
+            self.note(f"seed {self.seed}: {self.weather}")
+            self._start_run()
+            for _ in range(self.weather.workers):
+                self._start_worker()
+            try:
+                self.loop.run_until_complete(self._life())
+            finally:
+                self._clear()
+
+    async def _life(self) -> None:
+        await self._over
+        state = self.store.dump(logs=True)
+        self.problems += invariants.at_the_end(self, state)
+        self.problems += await invariants.replays(self, state)
+        self._judge()
+
+    def _clear(self) -> None:
+        """Nothing of a schedule outlives it."""
+        for worker in self.workers:
+            if not worker.dead:
+                worker.kill()
+        for task in list(self.loop.owners):
+            task.cancel()
+        self.parked.clear()
+        if not self._over.done():
+            self._over.set_result(None)
+        self.step = lambda: None  # type: ignore[method-assign]
+        self.loop._selector._idle = lambda: None
+        self.loop.run_until_complete(asyncio.gather(*self.loop.owners, return_exceptions=True))
+        self.loop.close()
+
+    def note(self, line: str) -> None:
+        text = f"{self.count:4} {self.now - EPOCH:6} {line}"
+        self.trace.append(text)
+        if self.verbose is not None:
+            self.verbose(text)
+
+    def _judge(self) -> None:
+        self.problems += self.loop.errors
+        if self.problems:
+            named = [self.names.text(problem) for problem in self.problems]
+            raise Broken(self.seed, named, self.trace)
+
+    # --- time -----------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """ms"""
+        return round(self.loop.clock * 1000)
+
+    def _advance(self) -> None:
+        """To the next moment at which anything falls due, or a little; never past a healthy renewal."""
+        known = [due for due in self.store.due_times() if due > self.now]
+        timer = self.loop.next_timer()
+        if timer is not None:
+            known.append(max(self.now + 1, -int(-timer * 1000 // 1)))
+        known.sort()
+        if self.settling or not known or self.rng.random() < 0.7:
+            target = known[0] if known else self.now + 100
+        else:
+            target = self.rng.choice((*known[:4], self.now + self.rng.randrange(1, LEASE)))
+        target = min(target, self.now + LEASE // 3)
+        for worker in self._living():
+            if target - worker.renewed_at >= LEASE // 3 and not worker.paused and not worker.silent:
+                worker.renew()
+        self.loop.clock = target / 1000
+        self.store.pin(self.now)
+        self.note("time passes")
+
+    # --- what happens next ----------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Called when nothing can run until something happens."""
+        if self._over.done():
+            return
+        self._judge()
+        self.count += 1
+        if not self.settling and self.count > self.weather.steps:
+            self._settle()
+        if self.settling and self._is_over():
+            self._over.set_result(None)
+            return
+        if self.count > self.weather.steps + CALM_STEPS:
+            state = self.store.dump(logs=True)
+            self.problems.append(f"not over after {self.count} steps")
+            self.problems += invariants.at_the_end(self, state)
+            self._judge()
+        self._tick_troubles()
+        if self.settling:
+            self._next_in_calm()
+        else:
+            self._next_in_storm()
+
+    def _next_in_storm(self) -> None:
+        rng, weather = self.rng, self.weather
+        if rng.random() < weather.acts:
+            act = rng.choice(self._acts())
+            return act()
+        ready = self._ready()
+        if ready and rng.random() >= weather.hurry:
+            return self._serve(rng.choice(ready), self._fate())
+        self._advance()
+
+    def _next_in_calm(self) -> None:
+        if not self._living():
+            return self._start_worker(whole=True)
+        ready = self._ready()
+        if ready:
+            return self._serve(self.rng.choice(ready), "reply")
+        if self._resume_missing():
+            return
+        self._advance()
+
+    def _ready(self) -> list[Parked]:
+        self.parked = [each for each in self.parked if not each.worker.dead]
+        return [each for each in self.parked if not each.worker.paused]
+
+    def _fate(self) -> str:
+        if self.rng.random() >= self.weather.fault:
+            return "reply"
+        return self.rng.choice(("lost", "lost", "ghost", "die before", "die after", "die after"))
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    def _serve(self, each: Parked, fate: str) -> None:
+        """Let one parked thing go on, or not."""
+        if each.what == "step" or each.future.done():
+            self.parked.remove(each)
+            if not each.future.done():
+                self.note(f"{each.worker.name} step {each.label} goes on")
+                each.future.set_result(None)
+            elif each.call is not None and self.rng.random() < 0.5:  # its caller was cancelled
+                self._carry_out(each, "nobody hears")
+            return
+        if fate == "die before":
+            return self._kill(each.worker, "before " + each.label)
+        reply = self._carry_out(each, fate)
+        if fate == "lost":
+            return
+        if fate == "die after":
+            return self._kill(each.worker, "after " + each.label)
+        if fate == "ghost" and each.call is not None:
+            self._ghosts.append((each.worker.name, each.call))
+        self.parked.remove(each)
+        each.future.set_result(reply)
+
+    def _carry_out(self, each: Parked, fate: str) -> Any:
+        each.worker.server = self.store.server
+        said = "" if fate == "reply" else f" [{fate}]"
+        if each.sent:
+            said += " [resent]"
+        if each.call is None:
+            reply = each.token()
+            self.note(f"{each.worker.name} token {self.names.text(each.label)} → {reply}{said}")
+        else:
+            question = asked(self.names, each.call)
+            reply = self.store.run(each.call, resent=each.sent)
+            self.note(f"{each.worker.name} {question} → {answered(self.names, each.call, reply)}{said}")
+            self._look()
+        each.sent = True
+        return reply
+
+    def _look(self) -> None:
+        """Assert what must be so after every script call."""
+        state = self.store.dump(logs=self.count % 8 == 0)
+        self.problems += invariants.at_every_step(self, state)
+        self._judge()
+
+    # --- workers --------------------------------------------------------------------------------
+
+    def _living(self) -> list[SimWorker]:
+        return [worker for worker in self.workers if not worker.dead and not worker.gone]
+
+    def _start_worker(self, *, whole: bool = False) -> None:
+        rng = self.rng
+        self._made += 1
+        limits = Limits(
+            max_inline_steps=rng.choice((1, 2, 3)),
+            live_runs=self.weather.live_runs,
+            max_step_crashes=_NEVER,
+            max_deliveries=_NEVER,
+            park_after=_NEVER,
+            inline_ownership=self.weather.switches.inline_ownership,
+            queue_backstop=self.weather.switches.queue_backstop,
+            strict=True,
+        )
+        both = whole or rng.random() < 0.7 or not self._serves("side")
+        worker = SimWorker(
+            self,
+            f"w{self._made}",
+            wf,
+            queues=list(QUEUES) if both else ["default"],
+            concurrency=rng.choice((1, 2, 3)),
+            limits=limits,
+            drift=rng.choice((1.0, 1.0, 0.97, 1.03)),
+            build="new",
+        )
+        self.note(f"{worker.name} starts: {worker.host.queues} inline {limits.max_inline_steps} slots {worker.host.slots.size} drift {worker.drift}")
+        self.workers.append(worker)
+        worker.start()
+
+    def _serves(self, queue: str) -> bool:
+        return any(queue in worker.host.queues for worker in self._living())
+
+    def _kill(self, worker: SimWorker, when: str) -> None:
+        self.note(f"{worker.name} dies {when}")
+        for execution in self.executions:
+            if execution.worker is worker:
+                execution.over = True
+        worker.kill()
+        if not self._living():
+            self._start_worker()
+
+    def _tick_troubles(self) -> None:
+        for worker in self.workers:
+            worker.paused = max(0, worker.paused - 1)
+            worker.silent = max(0, worker.silent - 1)
+
+    # --- acts from outside ----------------------------------------------------------------------
+
+    def _acts(self) -> list[Callable[[], None]]:
+        acts = [self._resume_any, self._ring, self._ring, self._repeat_resume, self._drain]
+        if len(self.runs) < self.weather.runs:
+            acts += [self._start_run] * 4
+        if self.rng.random() < 0.15:
+            acts += [self._cancel, self._terminate]
+        if len(self._living()) < 3:
+            acts.append(self._start_worker)
+        if not self.calm:
+            acts += [self._pause, self._silence, self._kill_any, self._restart, self._rob]
+        if self._ghosts:
+            acts += [self._ghost] * 3
+        return acts
+
+    def _start_run(self) -> None:
+        part = self.rng.choice(PARTS)
+        text = "".join(self.entropy.choice("0123456789ABCDEFGHJKMNPQRSTVWXYZ") for _ in range(23))
+        run = SimRun(f"wrun_0{text}00", part)
+        target = part.workflow
+        input = target.signature.encode_arguments(part.args, {}, with_defaults=True)
+        context = RunContext(target.name, target.version, SPEC, "default", self.now, run.id)
+        message = RunMessage(context, self.entropy.randbytes(16), input, new_mark())
+        at_once(Runs(self.store).start(run.id, message, input))
+        self.runs.append(run)
+        self.note(f"run {self.names.run(run.id)} starts: {target.name}{part.args}")
+        self._look()
+
+    def _ring(self) -> None:
+        worker = self.rng.choice(self._living() or self.workers)
+        self.note(f"{worker.name} is rung")
+        self.loop.call_soon(worker.intake.ring)
+
+    def _open_hooks(self) -> Iterator[tuple[SimRun, str, str]]:
+        state = self.store.dump(logs=False)
+        for run in self.runs:
+            for hook, token in sorted(state.runs[run.id].hooks.items()):
+                yield run, hook, token
+
+    def _resume_any(self) -> None:
+        hooks = list(self._open_hooks())
+        if hooks:
+            self._resume(*self.rng.choice(hooks))
+
+    def _resume_missing(self) -> bool:
+        for run, hook, token in self._open_hooks():
+            if run.resumed < run.part.payloads:
+                self._resume(run, hook, token)
+                return True
+        return False
+
+    def _resume(self, run: SimRun, hook: str, token: str) -> None:
+        if run.resumed < run.part.payloads:
+            self._send_payload(run, hook, token, run.resumed + 1)
+            run.resumed += 1
+
+    def _repeat_resume(self) -> None:
+        """A client that was not sure."""
+        hooks = [each for each in self._open_hooks() if each[0].resumed]
+        if hooks:
+            run, hook, token = self.rng.choice(hooks)
+            self._send_payload(run, hook, token, self.rng.randrange(run.resumed) + 1)
+
+    def _send_payload(self, run: SimRun, hook: str, token: str, number: int) -> None:
+        data = pack(HookReceived(wf.codec.encode({"text": number}), f"resume-{number}"))
+        address = HookAddress(run.id, hook)
+        answer, slot = at_once(Hooks(self.store).resume(address, token, f"resume-{number}", data))
+        self.note(f"resume {self.names.run(run.id)}.{hook} with {number} → {answer} {slot}")
+        self._look()
+
+    def _cancel(self) -> None:
+        run = self.rng.choice(self.runs)
+        answer = at_once(Runs(self.store).cancel(run.id, pack(CancelRequested("asked"))))
+        run.cancelled |= answer is Answer.OK
+        self.note(f"cancel {self.names.run(run.id)} → {answer}")
+        self._look()
+
+    def _terminate(self) -> None:
+        run = self.rng.choice(self.runs)
+        data = pack(Failed("TERMINATED", b""))
+        answer = at_once(Runs(self.store).terminate(run.id, data, retention_ms=_NEVER))
+        run.terminated |= answer is Answer.OK
+        self.note(f"terminate {self.names.run(run.id)} → {answer}")
+        self._look()
+
+    def _drain(self) -> None:
+        able = [worker for worker in self._living() if not worker.host.draining]
+        if len(able) > 1:
+            worker = self.rng.choice(able)
+            self.note(f"{worker.name} drains")
+            self.loop.call_soon(worker.drain)
+            self._start_worker()
+            return
+        leaving = [worker for worker in self._living() if worker.host.draining]
+        if leaving and not self.calm:
+            self.note(f"{leaving[0].name} has drained long enough: interrupt")
+            self.loop.call_soon(leaving[0].intake.interrupt)
+
+    def _pause(self) -> None:
+        worker = self.rng.choice(self._living() or self.workers)
+        worker.paused = self.rng.choice((10, 40, 100))
+        self.note(f"{worker.name} pauses for {worker.paused} steps")
+
+    def _silence(self) -> None:
+        worker = self.rng.choice(self._living() or self.workers)
+        worker.silent = self.rng.choice((20, 60))
+        self.note(f"{worker.name} does not renew for {worker.silent} steps")
+
+    def _kill_any(self) -> None:
+        if self._living():
+            self._kill(self.rng.choice(self._living()), "at rest")
+
+    def _restart(self) -> None:
+        if self.store.restarts < 8:
+            self.store.restarts += 1
+            self.note("the server restarts")
+
+    def _rob(self) -> None:
+        """The message of somebody who runs a step is lost."""
+        state = self.store.dump(logs=False)
+        owners = sorted(
+            (id, owner)
+            for id, found in state.runs.items()
+            if not found.run.finished and RESCUE in found.out and found.out[RESCUE] in state.messages
+            for owner in state.messages[found.out[RESCUE]].owners
+            if owner in state.messages and state.messages[owner].state == "f"
+        )
+        if owners:
+            run, owner = self.rng.choice(owners)
+            message = state.messages[owner]
+            _, messages, *_ = self.store.keys.partition(0)
+            self.store.client.hdel(messages, owner, f"{owner}:p")
+            self.store.client.zrem(self.store.keys.queue(0, message.queue)[2], owner)
+            out = self.store.keys.run(0, run)[3]
+            if state.runs[run].out.get(message.key) == owner:
+                self.store.client.hdel(out, message.key)
+            self.robbed.add(run)
+            self.note(f"message {self.names.message(owner)} of {self.names.run(run)} is lost")
+
+    def _ghost(self) -> None:
+        """A sending that was held up on its way arrives after its resend was answered."""
+        name, call = self._ghosts.pop(0)
+        question = asked(self.names, call)
+        reply = self.store.run(call)
+        self.note(f"{name} {question} → {answered(self.names, call, reply)} [ghost, nobody hears]")
+        self._look()
+
+    # --- the calm after the storm ---------------------------------------------------------------
+
+    def _settle(self) -> None:
+        self.note("the storm is over")
+        self.settling = True
+        for worker in self.workers:
+            worker.paused = worker.silent = 0
+        while len(self.runs) < self.weather.runs:
+            self._start_run()
+        able = [worker for worker in self._living() if not worker.host.draining]
+        if not able or not any("side" in worker.host.queues for worker in able):
+            self._start_worker(whole=True)
+
+    def _is_over(self) -> bool:
+        if any(each.what != "call" or each.label != "take" for each in self.parked if not each.worker.dead):
+            return False
+        if not all(worker.intake.empty for worker in self._living()):
+            return False
+        state = self.store.dump(logs=False)
+        return not state.messages and all(found.run.finished for found in state.runs.values())
+
+    # --- steps' code ----------------------------------------------------------------------------
+
+    def begin(self, worker: SimWorker, metadata: StepMetadata) -> Execution:
+        """A step's code starts. While it runs nobody else may, unless its owner's lease is over."""
+        slot = metadata.fencing_token & 0xFFFFF
+        step = short_id(metadata.step_id)
+        label = f"{self.names.run(metadata.run_id)}.{step} e{slot}"
+        execution = Execution(worker, metadata.run_id, step, slot, metadata.attempt, label)
+        self.note(f"{worker.name} runs {label} attempt {metadata.attempt}")
+        owned = self.weather.switches.inline_ownership and self.weather.switches.queue_backstop
+        for other in self.executions:
+            if not other.over and (other.run, other.step) == (execution.run, step) and owned:
+                self._overlap(other, execution)
+        self.executions.append(execution)
+        return execution
+
+    def end(self, execution: Execution) -> None:
+        execution.over = True
+        execution.ended = not execution.worker.dead
+
+    def _overlap(self, one: Execution, other: Execution) -> None:
+        entry = self.store.client.xrange(
+            self.store.keys.run(0, one.run)[1], f"{one.slot}-0", f"{one.slot}-0"
+        )
+        if not entry:
+            self.problems.append(f"{one.label} runs, and the log does not hold its start")
+            return
+        id, number, _ = entry[0][1][b"x"].decode().rsplit(":", 2)
+        message = self.store.dump(logs=False).messages.get(id)
+        if message is None or message.state != "f" or message.holder != one.worker.name:
+            return
+        flight = self.store.keys.queue(0, message.queue)[2]
+        deadline = self.store.client.zscore(flight, id)
+        amnesty = int(self.store.client.hget(self.store.keys.partition(0)[0], "amnesty") or 0)
+        if message.number == int(number) and deadline is not None and max(deadline, amnesty) > self.now:
+            self.problems.append(f"{other.label} started on {other.worker.name} while {one.label} runs on {one.worker.name} under a live lease")
+
+
+@contextmanager
+def _seeded_ids(entropy: Random) -> Iterator[None]:
+    """Marks and with them message ids come from the seed."""
+    real = ids.os
+    ids.os = SimpleNamespace(urandom=entropy.randbytes)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        ids.os = real
+
+
+class _Catcher(logging.Handler):
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._problems = problems
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        self._problems.append(f"logged: {text}")
+
+
+@contextmanager
+def _logged(problems: list[str]) -> Iterator[None]:
+    """What the runtime logs as an error is one."""
+    logger, handler = logging.getLogger("worker"), _Catcher(problems)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
