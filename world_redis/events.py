@@ -125,7 +125,8 @@ RULES: tuple[Rule, ...] = (
          guard="epoch"),
     _row(_E.STEP_COMPLETED, "so", "step", "ended",   "not_found superseded ok superseded superseded exists",
          guard="epoch", decisive=True, finished=None),
-    _row(_E.STEP_FAILED,   "sf", "step", "ended",    "not_found superseded ok superseded superseded exists",
+    # A step that is not running has no epoch: only a writer who names none may fail it, on a cancel.
+    _row(_E.STEP_FAILED,   "sf", "step", "ended",    "not_found ok ok ok superseded exists",
          guard="epoch", decisive=True, finished=None),
     # wait                                          absent    open ended
     _row(_E.WAIT_CREATED,  "wc", "wait", "open",     "ok        exists exists"),

@@ -16,7 +16,7 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import AuthenticationError, AuthorizationError, ConnectionError, ResponseError
 
 # A host that vanished sends no reset. Longer than any script or fork pause of a healthy server.
 SILENCE_SECONDS = 20.0
@@ -49,8 +49,12 @@ class Link:
     async def open(cls, url: str, *, silence: float = SILENCE_SECONDS) -> Link:
         """Connect and learn whom we speak to. Raises redis' ConnectionError, AuthenticationError, …"""
         connection = make_connection(url)
-        async with asyncio.timeout(silence):
-            await connection.connect()  # type: ignore[no-untyped-call]
+        try:
+            async with asyncio.timeout(silence):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except ConnectionError as error:  # redis-py hides in it what a password or an ACL is to blame for
+            refusal = error.__cause__ or error.__context__
+            raise refusal if isinstance(refusal, (AuthenticationError, AuthorizationError)) else error
         link = cls(connection, silence=silence)
         link._reader = asyncio.create_task(link._read(), name="redis-link")
         try:

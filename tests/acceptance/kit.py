@@ -33,6 +33,7 @@ from worker.settings import Settings
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
+WORKER = (sys.executable, "-m", "worker.cli.main", "run")
 APP = "tests.acceptance.app:wf"
 LEASE = 1  # seconds
 PATIENCE = 15.0  # seconds a wait may take before the test fails; nothing here takes as long
@@ -130,6 +131,10 @@ class WorkerProcess:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
+    def said(self, message: str) -> bool:
+        """Is there a log record of exactly this message?"""
+        return f'"message": "{message}"' in self.log
+
     def end(self) -> None:
         if self.alive:
             self.signal(signal.SIGCONT)
@@ -178,14 +183,16 @@ class Fleet:
             "namespace": self.namespace,
             "inline_ownership_lease_seconds": self._lease,
             "strict": 1,
+            "metrics_port": 0,
         }
         ours = {f"WORKFLOW_{name.upper()}": str(value) for name, value in (given | settings).items()}
+        options = [word for queue in queues.split(",") for word in ("-q", queue)]
         log = self._directory / f"worker-{len(self.workers)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.acceptance.runner", app, str(concurrency), queues],
+                [*WORKER, app, "-c", str(concurrency), *options],
                 cwd=ROOT,
-                env=os.environ | ours | {"TEST_DIRECTORY": str(self._directory)},
+                env=os.environ | ours | {"TEST_DIRECTORY": str(self._directory), "PYTHONHASHSEED": "0"},
                 stdout=output,
                 stderr=output,
             )

@@ -73,16 +73,18 @@ async def test_a_step_that_kills_its_process_every_time_fails_catchably(fleet: F
     assert len(fleet.effects.all("kills")) == 3
 
 
-async def test_a_poison_step_takes_no_other_run_down_for_good(fleet: Fleet) -> None:
+async def test_a_poison_step_takes_no_other_run_down_with_it(fleet: Fleet) -> None:
     poison = await fleet.start(app.crashes_every_time)
     others = [await fleet.start(app.three_marks, f"r{i}") for i in range(10)]
     workers = 0
     while await poison.status() not in ("completed", "failed"):
         workers += 1
-        assert workers < 10, "it is never given up"
-        worker = fleet.launch(max_step_crashes=2)
-        await fleet.worker_ends_or_run_ends(worker, poison)
+        assert workers < 12, "it is never given up"
+        await fleet.worker_ends_or_run_ends(fleet.launch(), poison)
+    assert await poison.return_value() == "given up after 6"
     assert [await other.return_value(timeout=10) for other in others] == [f"r{i}" for i in range(10)]
+    for i in range(10):
+        assert len(fleet.effects.starts(f"r{i}-0")) <= 3, "healthy steps went down with the poison one"
 
 
 async def test_a_result_over_the_size_limit_is_an_error_the_body_can_catch(fleet: Fleet) -> None:

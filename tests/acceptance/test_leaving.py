@@ -17,7 +17,7 @@ async def test_a_drained_worker_records_its_results_gives_its_messages_back_and_
     run = await fleet.start(app.held_then_marks)
     await fleet.effects.started("a")
     leaving.signal(signal.SIGTERM)
-    await until("it drains", lambda: "draining" in leaving.log)
+    await until("it drains", lambda: leaving.said("draining"))
     fleet.effects.open_gate("a")
     assert await leaving.exit_code() == 0
     assert len(await fleet.events(run, EventType.STEP_COMPLETED)) == 1
@@ -51,7 +51,7 @@ async def test_a_queued_step_is_recorded_by_a_draining_worker(fleet: Fleet) -> N
     run = await fleet.start(app.held_on_the_side)
     await fleet.effects.started("a")
     leaving.signal(signal.SIGTERM)
-    await until("it drains", lambda: "draining" in leaving.log)
+    await until("it drains", lambda: leaving.said("draining"))
     fleet.effects.open_gate("a")
     assert await leaving.exit_code() == 0
     assert await run.return_value(timeout=10) == "a"
@@ -69,9 +69,9 @@ async def test_a_second_signal_ends_the_worker_at_once_and_its_step_is_recovered
     run = await fleet.start(app.one_held_step)
     await fleet.effects.started("a")
     leaving.signal(signal.SIGTERM)
-    await until("it drains", lambda: "draining" in leaving.log)
+    await until("it drains", lambda: leaving.said("draining"))
     leaving.signal(signal.SIGTERM)
-    assert await leaving.exit_code() != 0
+    assert await leaving.exit_code() == 130
     fleet.effects.open_gate("a")
     await fleet.worker()
     assert await run.return_value(timeout=10) == "a"

@@ -52,7 +52,7 @@ async def test_a_killed_owners_step_is_recovered_under_the_same_message_and_the_
     owners = [e.extra.split(":") for e in await fleet.events(run, EventType.STEP_STARTED) if e.id == "s1"]
     assert [owner[0] for owner in owners] == [owners[0][0]] * 2, "another message"
     assert [owner[1] for owner in owners] == ["1", "2"]
-    assert "owned recovery" in fleet.by_pid(second.pid).log
+    assert fleet.by_pid(second.pid).said("owned recovery")
 
 
 async def test_a_queued_steps_killed_worker_loses_it_to_another(fleet: Fleet) -> None:
@@ -118,7 +118,7 @@ async def test_a_worker_paused_past_its_lease_is_superseded_and_its_steps_end_on
 
     assert len(await fleet.events(run, EventType.STEP_COMPLETED)) == 3
     assert len(fleet.effects.all("c")) == 1
-    await until("the paused worker is told", lambda: "superseded" in paused.log)
+    await until("the paused worker is told", lambda: paused.said("superseded"))
     assert [len(fleet.effects.starts(name)) for name in "ab"] == [2, 2]
 
 
@@ -130,7 +130,7 @@ async def test_a_false_redelivery_to_the_worker_that_holds_the_run_starts_nothin
     assert owner is not None
     await fleet.lapse(owner)
     async def redelivered() -> bool:
-        return "redelivered" in fleet.workers[0].log
+        return fleet.workers[0].said("redelivered")
 
     await until("the redelivery", redelivered)
     fleet.effects.open_gate("a")

@@ -11,9 +11,10 @@ BARE, CHANGED = "tests.acceptance.app:bare", "tests.acceptance.app:changed"
 async def test_a_workflow_nobody_knows_is_given_back_then_parked_and_a_good_build_runs_it(
     fleet: Fleet,
 ) -> None:
-    await fleet.worker(BARE, build_id="old", park_after_seconds=0)
+    bad = await fleet.worker(BARE, build_id="old", park_after_seconds=0)
     run = await fleet.start(app.one_held_step)
     assert await fleet.parked(run) == "unknown_workflow"
+    bad.kill()
     assert "one_held_step" in (await run.info()).parked_detail
     fleet.effects.open_gate("a")
     await fleet.worker(build_id="new")
@@ -23,7 +24,7 @@ async def test_a_workflow_nobody_knows_is_given_back_then_parked_and_a_good_buil
 async def test_a_worker_that_does_not_know_a_workflow_leaves_it_to_one_that_does(fleet: Fleet) -> None:
     await fleet.worker(BARE, build_id="old")
     run = await fleet.start(app.one_held_step)
-    await until("it is refused", lambda: "run deferred" in fleet.workers[0].log)
+    await until("it is refused", lambda: fleet.workers[0].said("run deferred"))
     fleet.effects.open_gate("a")
     await fleet.worker(build_id="new")
     assert await run.return_value(timeout=10) == "a"
@@ -31,9 +32,10 @@ async def test_a_worker_that_does_not_know_a_workflow_leaves_it_to_one_that_does
 
 async def test_a_step_nobody_knows_parks_its_run_and_a_good_build_runs_it(fleet: Fleet) -> None:
     await fleet.worker(build_id="new")
-    await fleet.worker(BARE, queues="side", build_id="old", park_after_seconds=0)
+    bad = await fleet.worker(BARE, queues="side", build_id="old", park_after_seconds=0)
     run = await fleet.start(app.needs_a_new_step)
     assert await fleet.parked(run) == "unknown_step"
+    bad.kill()
     fleet.effects.open_gate("a")
     await fleet.worker(queues="default,side", build_id="newer")
     assert await run.return_value(timeout=10) == "a"
@@ -45,11 +47,12 @@ async def test_a_changed_body_parks_its_run_which_a_good_build_finishes(fleet: F
     run = await fleet.start(app.calls_and_waits)
     token = await fleet.hook_token(run)
     good.kill()
-    await fleet.worker(CHANGED, build_id="bad", park_after_seconds=0)
+    bad = await fleet.worker(CHANGED, build_id="bad", park_after_seconds=0)
     await fleet.client.resume(token, app.Go("go"))
     assert await fleet.parked(run) == "divergence"
     detail = (await run.info()).parked_detail
     assert "mark" in detail and "slot" in detail
+    bad.kill()
     await fleet.worker(build_id="good")
     assert await run.return_value(timeout=10) == ["first", "go", "last"]
     assert [effect.what for effect in fleet.effects.all()] == ["first", "last"]
@@ -60,8 +63,9 @@ async def test_a_parked_run_accepts_payloads_and_cancel_and_acts_when_it_goes_on
     run = await fleet.start(app.cleans_up)
     await fleet.effects.started("a")
     good.kill()
-    await fleet.worker(BARE, build_id="bad", park_after_seconds=0)
+    bad = await fleet.worker(BARE, build_id="bad", park_after_seconds=0)
     await fleet.parked(run)
+    bad.kill()
     await run.cancel()
     assert await run.status() == "running"
     await fleet.worker(build_id="good")

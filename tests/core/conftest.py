@@ -23,5 +23,5 @@ def no_body_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for player in Player.started:
             player.close()
         Player.started.clear()
-        gc.collect()
+        gc.collect(1)
     assert not unraisable, [each.exc_value for each in unraisable]

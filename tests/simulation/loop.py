@@ -31,6 +31,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self, idle: Callable[[], None]) -> None:
         super().__init__()
         self.clock = 0.0  # seconds; `idle` moves it
+        self._clock_resolution = 1e-6  # rounding must not leave a timer that is due but never runs
         self._selector = _Selector(idle)
         self.making: Owner | None = None  # owner of tasks made outside of any task
         self.owners: dict[asyncio.Task[Any], Owner | None] = {}

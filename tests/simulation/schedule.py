@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ from .worker import Parked, SimWorker
 
 LEASE = 3_000  # ms
 EPOCH = 1_700_000_000_000  # ms, where every schedule's clock starts
-CALM_STEPS = 6_000  # after which what is not over never will be
+CALM_STEPS = 1_200  # after which what is not over never will be
 _NEVER = 10**9
 
 
@@ -131,7 +132,6 @@ class Schedule:
         self._made = 0
         self._ghosts: list[tuple[str, ScriptCall]] = []
         self._over: asyncio.Future[None] = self.loop.create_future()
-        self.loop.clock = EPOCH / 1000
         self.store.reset(lease=LEASE, now=EPOCH, switches=self.weather.switches)
 
     # --- the whole ------------------------------------------------------------------------------
@@ -149,6 +149,10 @@ class Schedule:
                 self._start_worker()
             try:
                 self.loop.run_until_complete(self._life())
+            except Broken:
+                raise
+            except Exception as error:
+                raise Broken(self.seed, [f"the simulation itself: {error!r}"], self.trace) from error
             finally:
                 self._clear()
 
@@ -191,14 +195,14 @@ class Schedule:
     @property
     def now(self) -> int:
         """ms"""
-        return round(self.loop.clock * 1000)
+        return EPOCH + round(self.loop.clock * 1000)
 
     def _advance(self) -> None:
         """To the next moment at which anything falls due, or a little; never past a healthy renewal."""
         known = [due for due in self.store.due_times() if due > self.now]
         timer = self.loop.next_timer()
         if timer is not None:
-            known.append(max(self.now + 1, -int(-timer * 1000 // 1)))
+            known.append(max(self.now + 1, EPOCH + math.ceil(timer * 1000)))
         known.sort()
         if self.settling or not known or self.rng.random() < 0.7:
             target = known[0] if known else self.now + 100
@@ -208,7 +212,7 @@ class Schedule:
         for worker in self._living():
             if target - worker.renewed_at >= LEASE // 3 and not worker.paused and not worker.silent:
                 worker.renew()
-        self.loop.clock = target / 1000
+        self.loop.clock = (target - EPOCH) / 1000
         self.store.pin(self.now)
         self.note("time passes")
 
@@ -598,7 +602,7 @@ def _logged(problems: list[str]) -> Iterator[None]:
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.INFO)  # so that every record is made
     try:
         yield
     finally:

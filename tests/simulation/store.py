@@ -27,6 +27,8 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.client = redis.Redis.from_url(url)
+        self._plain = redis.Redis.from_url(url)
+        self._plain.response_callbacks.clear()  # replies as the server gives them
         self.keys = Keys("sim")
         self.switches = Switches()
         self.calls = 0
@@ -74,7 +76,7 @@ class Store:
         return self.run(call)
 
     async def command(self, *args: bytes | str | int) -> Any:
-        return self.client.execute_command(*args)
+        return self._plain.execute_command(*args)
 
     # --- looking ------------------------------------------------------------------------------------
 

@@ -30,6 +30,12 @@ class Failure(click.ClickException):
     exit_code = 1
 
 
+class Misconfigured(click.ClickException):
+    """A setting cannot be used: exit code 2, without the usage of the command."""
+
+    exit_code = 2
+
+
 class Program(click.Group):
     """A group whose commands answer errors with one sentence and the right exit code."""
 
@@ -47,9 +53,7 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except SettingsError as error:
-            usage = click.ClickException(str(error))
-            usage.exit_code = 2
-            raise usage from error
+            raise Misconfigured(str(error)) from error
         except (WorkflowError, StoreError, EmbeddedServerError) as error:
             raise Failure(str(error)) from error
 

@@ -53,10 +53,8 @@ def _as_interrupt(number: int, frame: FrameType | None) -> None:
 async def _demo() -> None:
     screen = Screen()
     with EmbeddedServer.start() as server, Fleet(server.url) as fleet:
-        screen.say(
-            f"A private server and two workers. The lease is {LEASE_SECONDS} s, so that you need not wait"
-        )
-        screen.say("half a minute for the rescue; in production it is 30 s.")
+        screen.say("A private server and two workers, A and B.")
+        screen.say(f"The lease is {LEASE_SECONDS} s here, so that nobody waits long; usually it is 30 s.")
         async with asyncio.timeout(LIMIT):
             await fleet.start("A", "B")
             settings = Settings.load(
@@ -88,10 +86,7 @@ async def _play(client: Client, run: Run[str], fleet: Fleet, screen: Screen) -> 
     found = await watch.until(lambda seen: (_step(seen, step.id).epoch or 0) > epoch)
     again = _step(found, step.id)
     survivor = fleet.by_pid(pid_of(found.workers[again.owner]))
-    same = "the same message, next number" if again.owner == step.owner else "another message"
-    screen.say(
-        f"Worker {survivor.name} has taken over: {same} ({again.owner}#{again.owner_number}), new epoch"
-    )
+    screen.say(f"Worker {survivor.name} has taken over with {again.owner}#{again.owner_number}, new epoch")
     found = await watch.until(lambda seen: bool(seen.hooks))
     screen.say("The order waits for a person, and holds no worker. Approving as `ann`.")
     await client.resume(found.hooks[0].token, story.Approval("ann"))

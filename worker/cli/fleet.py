@@ -82,7 +82,11 @@ class Member:
             self.port = record["port"]
         if record.get("message") == "worker started":
             self._ready.set()
-        if record.get("logger") in _TOLD:
+        if record.get("level") in ("error", "critical"):
+            self.lines.put(
+                f"worker {self.name}: {record.get('message')} {record.get('exception', '')}".rstrip()
+            )
+        elif record.get("logger") in _TOLD:
             more = " ".join(f"{key}={record[key]}" for key in ("row", "step", "number") if record.get(key))
             self.lines.put(f"worker {self.name}: {record['message']} {more}".rstrip())
 

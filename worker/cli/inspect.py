@@ -14,7 +14,7 @@ from world_redis.world import RedisWorld
 from ..sdk.client import Client
 from ..sdk.errors import RunNotFoundError
 from ..sdk.history import RunInfo, StepInfo
-from ..sdk.run import pairs
+from ..sdk.run import Run, pairs
 
 _STATES = {"r": "ready", "d": "delayed", "f": "in flight"}
 
@@ -60,7 +60,7 @@ class Inspection:
 
 async def inspect(client: Client, run_id: str) -> Inspection:
     """Raises RunNotFoundError."""
-    run = client.get_run(run_id)
+    run: Run[Any] = client.get_run(run_id)
     info = await run.info()
     steps, table = await run.steps(), await run.table()
     if table is None:

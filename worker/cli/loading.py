@@ -55,7 +55,8 @@ def load_registry(specs: Sequence[str]) -> Workflows:
 
 def load_workflow(spec: str) -> WorkflowDefinition[Any, Any]:
     """The workflow of ``MODULE:WORKFLOW``: a variable, or the name of one in a registry of the module."""
-    return _load(spec, WorkflowDefinition, "a workflow", "WORKFLOW")
+    found: WorkflowDefinition[Any, Any] = _load(spec, WorkflowDefinition, "a workflow", "WORKFLOW")
+    return found
 
 
 def _joined(registries: Sequence[Workflows]) -> Workflows:

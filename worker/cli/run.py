@@ -43,7 +43,7 @@ worker_options = [
     click.option(
         "--metrics-port", type=click.IntRange(0, 65535), help="Of /metrics, /healthz, /readyz; 0: a free one."
     ),
-    click.option("--drain-timeout", type=click.FloatRange(0, 3600), help="Seconds for steps to end at a stop."),
+    click.option("--drain-timeout", type=click.FloatRange(0, 3600), help="Seconds steps have at a stop."),
 ]  # fmt: skip
 
 
@@ -74,8 +74,8 @@ def run(
 @click.command()
 @with_worker_options
 @click.option("--reload/--no-reload", default=True, show_default=True, help="Restart when a source changes.")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), default=Path(_DATA), show_default=True,
-              help="Directory of the embedded server's data.")  # fmt: skip
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), default=Path(_DATA),
+              show_default=True, help="Directory of the embedded server's data.")  # fmt: skip
 def dev(
     registries: tuple[str, ...],
     queues: tuple[str, ...],

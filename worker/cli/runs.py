@@ -8,10 +8,16 @@ import click
 
 from ..sdk.client import Client
 from ..sdk.history import RunInfo
+from ..sdk.run import Run
 from .commands import Failure, Program, json_option, print_json, print_table, text_of, with_client
 from .inspect import Inspection, Pending, inspect
 
 STATUSES = ("pending", "running", "completed", "failed", "cancelled", "parked")
+
+_STEP_COLUMNS = (
+    *("step", "name", "state", "mode", "owner", "lease left", "epoch"),
+    *("starts", "errors", "crashes", "waits for"),
+)
 
 run_ids = click.argument("run_ids", metavar="RUN_ID...", nargs=-1, required=True)
 
@@ -68,7 +74,7 @@ async def show(client: Client, run_id: str, as_json: bool) -> None:
         return
     _print_run(found.run)
     print_table(
-        ("step", "name", "state", "mode", "owner", "lease left", "epoch", "starts", "errors", "crashes", "waits for"),
+        _STEP_COLUMNS,
         (_step_row(found, number) for number in range(len(found.steps))),
         empty="\nno steps yet",
         title="\nsteps",
@@ -128,7 +134,7 @@ async def retry(client: Client, run_ids: tuple[str, ...], as_json: bool) -> None
     """Try parked runs again; start failed or cancelled ones anew, as new runs."""
     for run_id in run_ids:
         try:
-            again = await client.get_run(run_id).retry()
+            again: Run[Any] = await client.get_run(run_id).retry()
         except ValueError as error:
             raise Failure(str(error)) from error
         done = "tried again" if again.run_id == run_id else f"started anew as {again.run_id}"

@@ -9,7 +9,7 @@ from world_redis.events import EventType
 from world_redis.messages import RunContext
 from world_redis.transition import Epoch, Fact
 
-from ..core.calls import Call, StepCall
+from ..core.calls import StepCall
 from ..core.ends import StepEnd
 from ..core.plan import step_send
 from .host import Host
@@ -83,11 +83,10 @@ class Executions:
         for run in self.running.values():
             run.interrupt()
 
-    def cancel_dropped(self, dropped: Iterable[str], open: dict[str, Call]) -> None:
-        """Cancellable calls whose awaiter was cancelled: stop them, the body waits for their end."""
-        for id in dropped:
-            call = open.get(id)
-            if isinstance(call, StepCall) and call.cancellable and id in self.running:
+    def cancel(self, ids: Iterable[str]) -> None:
+        """Stop those of these steps that run here; their end is a failure, and the body waits for it."""
+        for id in ids:
+            if id in self.running:
                 self.running[id].cancel()
 
     # --- their ends as facts ------------------------------------------------------------------------------

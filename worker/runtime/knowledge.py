@@ -7,6 +7,7 @@ body bet on, the body is dropped and built again from the log.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from world_redis.events import Event, EventType, Position
@@ -17,6 +18,8 @@ from world_redis.transition import Fact, Table
 from .body import Body
 from .bodyloop import drive
 from .host import Host
+
+log = logging.getLogger("worker.session")
 
 FINISHED = ("completed", "failed", "cancelled")
 OVER = (*FINISHED, "parked", "absent")  # nothing to plan
@@ -36,6 +39,7 @@ class Knowledge:
         self.acted: set[str] = set()  # dropped calls that were withdrawn
         self.table: Table | None = None
         self.need_table = False
+        self._drifts = 0  # of the body, counted so far
         self._server = ""  # whose log the body stands on
         self._now, self._heard_at = 0, 0.0  # server time last heard (ms), and when
 
@@ -66,12 +70,20 @@ class Knowledge:
             return False
         return self.now() >= context.created_at + context.timeout
 
+    def listened_waits(self) -> dict[str, int]:
+        """Open recorded waits that the body still waits for, with their due times (ms)."""
+        body = self.body
+        if body is None:
+            return {}
+        dropped = body.dropped
+        return {id: at for id, at in self.waits.items() if id in body.open and id not in dropped}
+
     def due_waits(self) -> list[Fact]:
         """Open waits whose time has come, the earliest first."""
         if self.body is None:
             return []
-        now, listening = self.now(), self.body.open
-        due = [(at, int(id[1:]), id) for id, at in self.waits.items() if at <= now and id in listening]
+        now = self.now()
+        due = [(at, int(id[1:]), id) for id, at in self.listened_waits().items() if at <= now]
         return [Fact(EventType.WAIT_COMPLETED, id, at=max(now, at)) for at, _, id in sorted(due)]
 
     # --- building -------------------------------------------------------------------------------------------
@@ -136,7 +148,7 @@ class Knowledge:
     async def drop_body(self) -> None:
         body, self.body = self.body, None
         self.started, self.seen, self.waits, self.acted = False, 0, {}, set()
-        self.table = None
+        self.table, self._drifts = None, 0
         if body is not None:
             await drive(asyncio.get_running_loop(), body.close)
 
@@ -158,6 +170,15 @@ class Knowledge:
         if body is not None and body.problem is None:
             body.learn(events)
             await drive(asyncio.get_running_loop(), body.run)
+            self._count_drifts(body)
+
+    def _count_drifts(self, body: Body) -> None:
+        """Arguments that differ from the recorded ones: the recorded answer stands, people should know."""
+        for drift in body.drifts[self._drifts :]:
+            self._host.telemetry.input_drifts.inc()
+            about = {"run_id": self._run_id, "step": drift.id, "slot": drift.slot}
+            log.warning("arguments of %s differ from the recorded ones", drift.name, extra=about)
+        self._drifts = len(body.drifts)
 
     async def feed_rest(self) -> None:
         """The pages an answer had no room for."""

@@ -24,8 +24,15 @@ from world_redis.transition import Fact, Reply, Transition
 from ..core.calls import Deadlock, Outcome, Raised, Spinning
 from ..core.dispatch import Here, Row
 from ..core.plan import Plan, Scene, plan
-from ..core.records import BODY_DEADLOCK, MAX_EVENTS_EXCEEDED, RUN_TIMEOUT
-from ..sdk.errors import RunTimeoutError, WorkflowError
+from ..core.records import (
+    BODY_DEADLOCK,
+    CANCELLED,
+    MAX_EVENTS_EXCEEDED,
+    RUN_TIMEOUT,
+    Failed,
+    pack,
+)
+from ..sdk.errors import InternalError, RunTimeoutError, WorkflowError
 from ..sdk.values import encode_failure
 from .body import Body
 from .counting import count_rows
@@ -42,6 +49,7 @@ _ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED)
 _NOT_OURS = (Answer.SUPERSEDED, Answer.LOST, Answer.GONE)
 _BACK_IN = 2_000  # ms until a run that cannot be taken on here is offered again
 _NOTHING_NEW = 1 << 50  # a slot no log reaches: the answer carries no events
+_VAIN = 10  # refusals in a row with nothing new in the log
 _STOP_WITHIN = 5.0  # seconds that interrupted step code may take before we go on without it
 
 
@@ -66,6 +74,8 @@ class Session:
         self._verdict: Outcome | None = None  # the machinery ends the run, whatever its body wants
         self._lost = ""  # a renewal said that another delivery holds the carrier
         self._draining = False
+        self._failed: set[str] = set()  # cancelled steps that this session tried to fail
+        self._vain = (0, 0)  # head of the log, and how many transitions in a row were refused there
 
     # --- mailbox: called from the intake and, through it, from the keeper ---------------------------------
 
@@ -203,7 +213,21 @@ class Session:
         facts = self._executions.facts(known.context, known.now())
         if not self._draining and self._refusal is None and self._verdict is None:
             facts += known.due_waits()
+            facts += self._cancelled_steps()
         return facts
+
+    def _cancelled_steps(self) -> list[Fact]:
+        """Cancellable steps whose awaiter was cancelled: one that runs here is stopped, one that waits fails
+        now; the body waits for the end either way."""
+        body = self._known.body
+        if body is None:
+            return []
+        recorded = body.held - {call.id for call in body.fresh}
+        self._executions.cancel(recorded)
+        waiting = recorded - self._executions.ids - self._failed
+        self._failed |= waiting
+        data = pack(Failed(CANCELLED, b""))
+        return [Fact(EventType.STEP_FAILED, id, data, at=self._known.now()) for id in sorted(waiting)]
 
     def _alone(self, facts: Sequence[Fact]) -> bool:
         """Is nothing of the run outstanding outside this session but hooks and timers? Then these facts are
@@ -223,7 +247,6 @@ class Session:
         table, known.table = known.table, None
         if body is None or known.context is None or self._refusal is not None or not self._hand:
             return Plan()
-        self._executions.cancel_dropped(body.dropped, dict(body.open))
         outcome = self._outcome(body)
         if self._draining and outcome is None:
             return Plan()
@@ -251,7 +274,7 @@ class Session:
                 ),
                 may_run=self._host.may_run,
                 conflicts=self._tokens.conflicts,
-                waits={id: due for id, due in known.waits.items() if id in body.open},
+                waits=known.listened_waits(),
                 rearm=self._hand.timer or table is not None,
                 timer_armed=known.timer_armed,
                 table=table if self._verdict is None else None,
@@ -316,6 +339,7 @@ class Session:
         """Take an answer in: what was written, what to execute, what the body has not seen."""
         known = self._known
         self._record_ends(transition, reply)
+        self._look_at_progress(reply)
         if reply.answer in _NOT_OURS and self._is_lost(reply, transition):
             raise CarrierLost(reply.answer.value)
         written = reply.answer in (Answer.OK, Answer.GONE)
@@ -333,6 +357,15 @@ class Session:
         if reply.more:
             await known.feed_rest()
         self._look_at_problem()
+
+    def _look_at_progress(self, reply: Reply) -> None:
+        """A refusal always comes with something to learn. If it does not, again and again, this is a bug of
+        ours: better to give the run back than to go round at full speed."""
+        head, count = self._vain
+        refused = reply.answer not in (Answer.OK, Answer.GONE)
+        self._vain = (reply.head, count + 1 if refused and head == reply.head else 0)
+        if self._vain[1] >= _VAIN:
+            raise InternalError(f"refused {_VAIN} times at slot {reply.head}: {reply.answer.value}")
 
     def _record_ends(self, transition: Transition, reply: Reply) -> None:
         """A fact that was judged is done with, whatever the verdict."""

@@ -122,7 +122,6 @@ class Worker:
                     (sweep_for_ever(world, host.ports, self.telemetry), "sweeper"),
                 )
             ]
-            await self._unpark(world)
             log.info("worker started", extra=self.stats())
             await self._until_drained(jobs, intake)
             await intake.close()
@@ -243,6 +242,7 @@ class Worker:
     async def _announce(self, world: RedisWorld) -> None:
         """This worker's line in the namespace record, renewed while it lives."""
         while True:
+            await self._unpark(world)
             about = {**self.stats(), "seen": await _server_ms(world), "lease": world.lease}
             record = world.keys.namespace_record()
             await world.command("HSET", record, f"worker:{self.id}", json.dumps(about))

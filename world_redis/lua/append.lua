@@ -141,6 +141,7 @@ end
 local function fact_write(fact, entity)
   local rule, id = RULES[fact[1]], fact[2]
   if rule.subject == 'step' then
+    if entity[STEP.state] ~= 'running' then message_withdraw(run, id) end
     step_release(run, entity)
     if fact[1] == 'sr' then
       local due = step_retry(fact, entity)

@@ -36,7 +36,7 @@ local RULES = setmetatable({}, { __index = function(rules, code)
       answers = { absent = 'not_found', created = 'superseded', running = 'ok', retrying = 'superseded', withdrawn = 'superseded', ended = 'exists' } }
   elseif code == 'sf' then -- step_failed
     row = { subject = 'step', target = 'ended', guard = 'epoch', decisive = true, finished = '',
-      answers = { absent = 'not_found', created = 'superseded', running = 'ok', retrying = 'superseded', withdrawn = 'superseded', ended = 'exists' } }
+      answers = { absent = 'not_found', created = 'ok', running = 'ok', retrying = 'ok', withdrawn = 'superseded', ended = 'exists' } }
   elseif code == 'wc' then -- wait_created
     row = { subject = 'wait', target = 'open', guard = '', decisive = false, finished = 'expired',
       answers = { absent = 'ok', open = 'exists', ended = 'exists' } }
