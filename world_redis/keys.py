@@ -7,9 +7,9 @@ in its name. A server that holds another LAYOUT of the namespace is refused at c
 | key | type | holds | lifetime |
 |---|---|---|---|
 | `namespace` | hash | layout, lease, partitions, one field `worker:<id>` per live worker | for ever |
-| `{t..}:token:<token>` | string | a user-chosen hook token: run, hook, time of the claim | as a hint |
+| `{t..}:token:<token>` | string | a user-chosen hook token: its hook, `<run id>.<hook>` | until released |
 | `{t..}:start:<key>` | string | an idempotency key of `start`: the whole request | retention |
-| partition `record` | hash | clock, server history, amnesty, lease, queues | for ever |
+| partition `record` | hash | clock, server, amnesty, lease, queues | for ever |
 | partition `messages` | hash | message id → header; message id + `:p` → payload | until settled |
 | partition `open` | zset | run id → created ms, of runs not finished | until finished |
 | partition `done` | zset | run id → expiry ms, of finished runs | until expired |

@@ -54,7 +54,9 @@ class Link:
                 await connection.connect()  # type: ignore[no-untyped-call]
         except ConnectionError as error:  # redis-py hides in it what a password or an ACL is to blame for
             refusal = error.__cause__ or error.__context__
-            raise refusal if isinstance(refusal, (AuthenticationError, AuthorizationError)) else error
+            if isinstance(refusal, (AuthenticationError, AuthorizationError)):
+                raise refusal from None
+            raise
         link = cls(connection, silence=silence)
         link._reader = asyncio.create_task(link._read(), name="redis-link")
         try:

@@ -180,7 +180,7 @@ def _reply(reply: Sequence[Any], transition: Transition) -> Reply:
 
 
 def event_of(entry: Sequence[Any]) -> Event:
-    """A raw stream entry ``[b"<slot>-0", [b"t", code, b"i", id, b"a", at, b"m", mark, b"d", data, b"x", extra]]``."""
+    """A raw stream entry: id ``<slot>-0``, fields t (code), i (id), a (at), m (mark), d (data), x (extra)."""
     slot, fields = entry
     return Event(
         slot=int(slot[:-2]),

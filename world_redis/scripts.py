@@ -20,7 +20,9 @@ from .keys import Keys
 
 _LUA = Path(__file__).parent / "lua"
 # A full server must not lapse every lease, nor keep what frees memory waiting.
-_FLAGS = {"run_read": "no-writes"} | dict.fromkeys(("renew", "message_defer", "settle"), "allow-oom")
+_FLAGS = dict.fromkeys(("run_read", "queue_stats"), "no-writes") | dict.fromkeys(
+    ("renew", "message_defer", "settle"), "allow-oom"
+)
 _SAME = {"settle": "append"}  # transitions that only settle: the same file under other flags
 _BARE = {"partition_open", "token_move"}  # written without the prelude
 

@@ -233,8 +233,8 @@ class RedisWorld:
         word, theirs = unpack_reply(raw)
         if word == b"conflict":
             raise LeaseMismatch(
-                f"namespace {self.keys.namespace!r} runs with a lease of {theirs / 1000:g} s, this process wants "
-                f"{self.lease:g} s: set WORKFLOW_INLINE_OWNERSHIP_LEASE_SECONDS the same everywhere"
+                f"namespace {self.keys.namespace!r} runs with a lease of {theirs / 1000:g} s, this process "
+                f"wants {self.lease:g} s: set WORKFLOW_INLINE_OWNERSHIP_LEASE_SECONDS the same everywhere"
             )
 
 

@@ -113,6 +113,15 @@ async def hook_beside_step() -> str:
 
 
 @wf.workflow
+async def hook_beside_held_step() -> str:
+    """The same, with a step that waits for the test."""
+    async with Go.wait() as hook:
+        slow = asyncio.create_task(held("slow"))
+        await mark((await hook).word)
+        return await slow
+
+
+@wf.workflow
 async def one_held_step() -> str:
     return await held("a")
 
@@ -466,6 +475,19 @@ async def three_marks(name: str) -> str:
     for i in range(3):
         await work(f"{name}-{i}", 0.01)
     return name
+
+
+@wf.workflow
+async def mixed(name: str) -> str:
+    """Inline steps, queued ones, a timer."""
+    await work(f"{name}-0", 0.05)
+    await asyncio.gather(*(work(f"{name}-{i}", 0.05) for i in range(1, 6)))
+    await sleep(0.1)
+    await work(f"{name}-6", 0.05)
+    return name
+
+
+MIXED_STEPS = 7
 
 
 # --- what not every build can take on -------------------------------------------------------------

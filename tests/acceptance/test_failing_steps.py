@@ -83,8 +83,9 @@ async def test_a_poison_step_takes_no_other_run_down_with_it(fleet: Fleet) -> No
         await fleet.worker_ends_or_run_ends(fleet.launch(), poison)
     assert await poison.return_value() == "given up after 6"
     assert [await other.return_value(timeout=10) for other in others] == [f"r{i}" for i in range(10)]
+    # A suspect runs alone after two shared crashes, under its run's message and then under its own.
     for i in range(10):
-        assert len(fleet.effects.starts(f"r{i}-0")) <= 3, "healthy steps went down with the poison one"
+        assert len(fleet.effects.starts(f"r{i}-0")) <= 5, "a healthy step went down with it again and again"
 
 
 async def test_a_result_over_the_size_limit_is_an_error_the_body_can_catch(fleet: Fleet) -> None:

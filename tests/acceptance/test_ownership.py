@@ -27,12 +27,15 @@ async def test_a_hook_resumed_beside_an_inline_step_goes_on_at_once_and_the_step
 
 async def test_without_inline_ownership_the_same_program_runs_the_step_twice(fleet: Fleet) -> None:
     await fleet.worker(concurrency=1, inline_ownership=0)
-    run = await fleet.start(app.hook_beside_step)
+    run = await fleet.start(app.hook_beside_held_step)
     await fleet.effects.started("slow")
     await fleet.worker(inline_ownership=0)
     await fleet.client.resume(await fleet.hook_token(run), app.Go("go"))
+    await fleet.effects.started("slow", 2)
+    fleet.effects.open_gate("slow")
     assert await run.return_value(timeout=10) == "slow"
     assert len(fleet.effects.starts("slow")) == 2
+    assert len(await fleet.events(run, EventType.STEP_COMPLETED)) == 2
 
 
 async def test_a_killed_owners_step_is_recovered_under_the_same_message_and_the_next_number(

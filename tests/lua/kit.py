@@ -1,4 +1,4 @@
-"""What the script tests share: one namespace, several writers, a pinned clock, the whole keyspace as Python."""
+"""What the script tests share: a namespace, several writers, a pinned clock, the whole keyspace as Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ E = EventType
 A = Answer
 LEASE = 30_000  # ms
 START_OF_TIME = 1_700_000_000_000  # ms
-RETENTION = 60_000  # ms
+RETENTION = 7 * 86_400_000  # ms
 
 
 class Clock:

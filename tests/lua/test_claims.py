@@ -76,7 +76,7 @@ async def _lose(kit: StoreKit, run_id: str, key: str) -> None:
     id = await world.command("HGET", out, key)
     await world.command("HDEL", messages, id, id + b":p")
     await world.command("HDEL", out, key)
-    ready, delayed, flight, _ = world.keys.queue(0, "default")
+    _, delayed, flight, _ = world.keys.queue(0, "default")
     await world.command("ZREM", delayed, id)
     await world.command("ZREM", flight, id)
 
@@ -250,3 +250,14 @@ async def test_with_the_queue_backstop_off_only_queued_steps_are_restamped(kit: 
     reply = await other.send(decisions=[Decision(E.STEP_STARTED, "s2", mode="inline")])
     assert reply.decisions == [A.OWNED]
     await off.world.close()
+
+
+async def test_a_step_that_does_not_run_is_failed_by_who_names_no_epoch(kit: StoreKit) -> None:
+    session = await kit.session()
+    await kit.queued_step(session)
+    wrong = Fact(E.STEP_FAILED, "s1", epoch=(await session.inline("s2")).epochs["s2"])
+    assert (await session.send(facts=[wrong])).facts == [A.SUPERSEDED]
+    assert (await session.send(facts=[Fact(E.STEP_COMPLETED, "s1")])).facts == [A.SUPERSEDED]
+    assert (await session.send(facts=[Fact(E.STEP_FAILED, "s1")])).facts == [A.OK]
+    assert "s1" not in await kit.waiting(session.run_id), "its message goes with it"
+    assert (await session.send(facts=[Fact(E.STEP_FAILED, "s2")])).facts == [A.SUPERSEDED], "it runs"

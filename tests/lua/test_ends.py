@@ -3,6 +3,7 @@
 import pytest
 
 from tests.lua.kit import LEASE, RETENTION, A, E, Session, StoreKit, child_of
+from world_redis.errors import ScriptError
 from world_redis.ids import child_run_id
 from world_redis.messages import Kind
 from world_redis.transition import Decision, Fact, Send
@@ -28,8 +29,8 @@ async def _busy(kit: StoreKit) -> Session:
     return session
 
 
-async def _terminate(kit: StoreKit, session: Session, **options: bool) -> A:
-    return await kit.runs.terminate(session.run_id, b"why", retention_ms=RETENTION, **options)
+async def _terminate(kit: StoreKit, session: Session, *, failed: bool = False) -> A:
+    return await kit.runs.terminate(session.run_id, b"why", retention_ms=RETENTION, failed=failed)
 
 
 async def test_the_end_withdraws_everything_that_waits(kit: StoreKit) -> None:
@@ -144,8 +145,6 @@ async def test_its_end_is_the_end_of_its_step_in_one_script(kit: StoreKit, end: 
 
 
 async def test_a_run_with_a_parent_does_not_end_behind_its_back(kit: StoreKit) -> None:
-    from world_redis.errors import ScriptError
-
     parent, child = await _family(kit)
     session = Session(kit, child, await kit.take_one("c2"), "c2")
     with pytest.raises(ScriptError, match="malformed"):

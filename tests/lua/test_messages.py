@@ -7,7 +7,7 @@ from world_redis.ids import new_run_id
 from world_redis.messages import Held, Kind
 from world_redis.queue import Queue
 from world_redis.scripts import ScriptCall, script_call
-from world_redis.transition import Decision, Send
+from world_redis.transition import Decision, Fact, Send
 
 
 async def _fan_out(kit: StoreKit, count: int) -> Session:
@@ -275,8 +275,6 @@ async def test_a_waiting_message_moves_to_the_earlier_due_time_never_to_a_later_
 
 
 async def test_a_retry_is_not_merged_with_the_message_that_asks_for_it(kit: StoreKit) -> None:
-    from world_redis.transition import Fact
-
     session = await kit.session()
     await kit.queued_step(session)
     delivery = await kit.take_one("c2")
@@ -293,9 +291,7 @@ async def test_a_retry_is_not_merged_with_the_message_that_asks_for_it(kit: Stor
 
 
 async def test_an_owners_retry_is_not_swallowed_by_a_copy_that_was_put_off(kit: StoreKit) -> None:
-    """A copy of the step's message met `owned`; the owner's body then fails and wants its retry in a second."""
-    from world_redis.transition import Fact
-
+    """A copy of the step's message met `owned`; the owner's body then fails and retries in a second."""
     session = await kit.session()
     await session.inline("s1")
     await session.send(sends=[Send(Kind.STEP, "s1", "default")])

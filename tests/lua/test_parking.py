@@ -114,10 +114,8 @@ async def _bury(kit: StoreKit, delivery: Delivery, consumer: str = "c1") -> str:
 
 async def _dead(kit: StoreKit) -> list[tuple[bytes, bytes, bytes]]:
     entries = await kit.world.command("XRANGE", kit.world.keys.partition(0)[5], "-", "+")
-    return [
-        tuple(dict(zip(f[::2], f[1::2], strict=True))[name] for name in (b"kind", b"key", b"payload"))
-        for _, f in entries
-    ]  # type: ignore[misc]
+    letters = [dict(zip(fields[::2], fields[1::2], strict=True)) for _, fields in entries]
+    return [(letter[b"kind"], letter[b"key"], letter[b"payload"]) for letter in letters]
 
 
 async def test_a_run_message_nobody_can_use_parks_its_run(kit: StoreKit) -> None:

@@ -178,7 +178,7 @@ async def test_a_parked_run_does_not_end_unseen_either(kit: StoreKit) -> None:
     assert (reply.answer, reply.parked) == (A.STALE, "X")
     reply = await session.send(position=position, settles=[session.held])
     assert not reply.unsettled, "what arrives for a parked run is settled"
-    assert b"settled" not in await kit.record(session.run_id), "but no pass has seen all"
+    assert "settled" not in await kit.record(session.run_id), "but no pass has seen all"
 
 
 # --- all or none ------------------------------------------------------------------------------------

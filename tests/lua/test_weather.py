@@ -4,10 +4,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.lua.kit import LEASE, A, E, StoreKit, run_message
+from tests.lua.kit import LEASE, A, E, Session, StoreKit, run_message
 from tests.lua.proxy import Proxy
 from tests.servers import start_test_server
 from world_redis.embedded import EmbeddedServer
@@ -21,6 +22,7 @@ from world_redis.errors import (
 from world_redis.ids import new_run_id
 from world_redis.link import Link
 from world_redis.messages import Kind
+from world_redis.scripts import SCRIPTS
 from world_redis.transition import Decision, Send
 from world_redis.world import RedisWorld, _refuse_old
 
@@ -100,14 +102,13 @@ async def test_a_full_server_lapses_no_lease_and_goes_on_when_memory_is_freed(ow
     await own.hooked(session)
     session.learn(await session.send())
     await own.take()
+    hasty = StoreKit(await own.another_world(lease=3, patience=0.1), own.url)
     await own.world.command("SET", "ballast", b"x" * 1_000_000)
     await _config(own, maxmemory="1mb")
     assert await own.queue().renew(0, [session.held]) == ["ok"]
     waiting = asyncio.create_task(session.send(decisions=[Decision(E.PATCH_RECORDED, "p1")]))
-    own.world.patience = 0.1
     with pytest.raises(StoreUnavailable, match="maxmemory"):
-        await own.start()
-    own.world.patience = None
+        await hasty.start()
     assert not waiting.done()
     await _config(own, maxmemory="0")
     assert (await waiting).answer is A.OK
@@ -184,6 +185,8 @@ async def test_an_answer_that_is_lost_is_asked_for_again(
     """Every call of a run's life, each cut off after the server has carried it out."""
     async with Proxy(redis_url, tmp_path) as proxy, RedisWorld(proxy.url, namespace=namespace) as world:
         kit = StoreKit(world, proxy.url)
+        for script in SCRIPTS.values():  # so that no answer is "never heard of that script"
+            await world.command("SCRIPT", "LOAD", script.text)
         run_id = new_run_id(0)
         proxy.lose_next_answer()
         assert await kit.runs.start(run_id, run_message(run_id), b"") is A.OK
@@ -224,9 +227,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again(
         assert await kit.breaches() == []
 
 
-async def _taken(kit: StoreKit, run_id: str):  # type: ignore[no-untyped-def]
-    from tests.lua.kit import Session
-
+async def _taken(kit: StoreKit, run_id: str) -> Session:
     delivery = await kit.take_one()
     assert delivery.attempt == 1, "the hand-out whose answer was lost is this one"
     return Session(kit, run_id, delivery, seen=1)
@@ -259,7 +260,8 @@ async def test_a_cancelled_caller_does_not_shift_the_answers(redis_url: str) -> 
 
 async def test_an_error_is_its_own_callers_alone(redis_url: str) -> None:
     link = await Link.open(redis_url)
-    good, bad = await asyncio.gather(link.call("PING"), link.call("NO-SUCH"), return_exceptions=True)
+    calls: list[Any] = [link.call("PING"), link.call("NO-SUCH")]
+    good, bad = await asyncio.gather(*calls, return_exceptions=True)
     assert good == b"PONG" and isinstance(bad, Exception)
     assert not link.broken
     await link.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,7 @@ class Model:
             (1, self.unpark),
             (1, self.operator),
             (1, self.bury),
+            (1, self.server),
         ]
         weights = [weight for weight, _ in moves]
         move = self.dice.choices([move for _, move in moves], weights)[0]
@@ -148,7 +150,8 @@ class Model:
 
     async def renew(self) -> None:
         for consumer in ("c1", "c2"):
-            mine = [w.delivery.held for w in [*self.works, *self.bodies] if w.consumer == consumer]
+            everything: list[Work | Body] = [*self.works, *self.bodies]
+            mine = [one.delivery.held for one in everything if one.consumer == consumer]
             await self.kit.queue(consumer).renew(0, mine)
 
     async def die(self) -> None:
@@ -201,6 +204,10 @@ class Model:
             await self.kit.queue(one.consumer).bury(one.delivery, reason="BAD", detail="")
             self._forget(one)
 
+    async def server(self) -> None:
+        record = self.kit.world.keys.partition(0)[0]
+        await self.kit.world.command("HSET", record, "server", "0" * 40)
+
     def _forget(self, one: Work | Body) -> None:
         if isinstance(one, Work):
             self.works.remove(one)
@@ -209,7 +216,7 @@ class Model:
 
     # -- what a session decides ----------------------------------------------------------------------
 
-    def _plan(self, work: Work) -> dict[str, list]:
+    def _plan(self, work: Work) -> dict[str, Any]:
         saw = work.saw
         assert saw is not None
         if saw.table is None or saw.status in FINISHED:
@@ -220,7 +227,7 @@ class Model:
             parts[key] = [*parts.get(key, []), *more]
         return parts
 
-    def _new(self, work: Work, saw: Snapshot) -> dict[str, list]:
+    def _new(self, work: Work, saw: Snapshot) -> dict[str, Any]:
         used = {kind: int(saw.record.get(kind, 0)) + 1 for kind in "swh"}
         step, wait, hook = f"s{used['s']}", f"w{used['w']}", f"h{used['h']}"
         due = self.dice.choice([100, 2_000, 60_000])
@@ -245,7 +252,7 @@ class Model:
             ]
         )
 
-    def _ends(self, work: Work, saw: Snapshot) -> dict[str, list]:
+    def _ends(self, work: Work, saw: Snapshot) -> dict[str, Any]:
         if not work.running:
             return {}
         id = self.dice.choice(sorted(work.running))
@@ -259,10 +266,10 @@ class Model:
             return Fact(E.STEP_RETRYING, id, epoch=epoch, due_in=due, send=send, cause=cause)
         return Fact(self.dice.choice([E.STEP_COMPLETED, E.STEP_FAILED]), id, epoch=epoch)
 
-    def _repairs(self, work: Work, saw: Snapshot) -> dict[str, list]:
+    def _repairs(self, work: Work, saw: Snapshot) -> dict[str, Any]:
         """The rows of the dispatch table that keep steps and timers moving."""
         assert saw.table is not None
-        parts: dict[str, list] = {"decisions": [], "sends": [], "facts": []}
+        parts: dict[str, Any] = {"decisions": [], "sends": [], "facts": []}
         me = work.delivery.held
         for step in saw.table.steps:
             mine = step.owner is not None and step.owner.message_id == me.message_id
@@ -279,17 +286,17 @@ class Model:
                 parts["sends"].append(Send(Kind.RUN, "timer", "default", due_at=wait.due))
         return parts
 
-    def _settle(self, work: Work, saw: Snapshot) -> dict[str, list]:
+    def _settle(self, work: Work, saw: Snapshot) -> dict[str, Any]:
         assert saw.table is not None
         owned = [s for s in saw.table.steps if s.owner and s.owner.message_id == work.delivery.message_id]
         if work.running or owned:
             return {}
-        parts: dict[str, list] = {"settles": [work.delivery.held]}
+        parts: dict[str, Any] = {"settles": [work.delivery.held]}
         if not (saw.table.steps or saw.table.waits or saw.table.hooks):
             parts["decisions"] = [Decision(E.RUN_COMPLETED)]
         return parts
 
-    async def _send(self, work: Work, parts: dict[str, list]) -> Reply:
+    async def _send(self, work: Work, parts: dict[str, Any]) -> Reply:
         assert work.saw is not None
         work.seq += 1
         advanced = bool(parts.get("facts")) and self.dice.random() < 0.5
@@ -374,7 +381,7 @@ class Model:
                     work, {key: [*parts.get(key, []), *more.get(key, [])] for key in (*parts, *more)}
                 )
 
-    def _plan_end(self, work: Work) -> dict[str, list]:
+    def _plan_end(self, work: Work) -> dict[str, Any]:
         assert work.saw is not None
         if work.saw.table is None or work.saw.status in FINISHED:
             return {"settles": [work.delivery.held]}

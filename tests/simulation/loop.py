@@ -36,6 +36,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.making: Owner | None = None  # owner of tasks made outside of any task
         self.owners: dict[asyncio.Task[Any], Owner | None] = {}
         self.errors: list[str] = []  # what a task died of
+        self.unwinding: list[asyncio.Task[Any]] = []  # of workers that were killed
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._note)
 
@@ -46,6 +47,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """When the earliest timer is due, in seconds."""
         due = [timer.when() for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
         return min(due) if due else None
+
+    def stop_asking(self) -> None:
+        """The schedule is over: what is left unwinds."""
+        self._selector = _Selector(lambda: None)
 
     def tasks_of(self, owner: Owner) -> list[asyncio.Task[Any]]:
         """In the order they were made."""

@@ -165,18 +165,22 @@ class Schedule:
 
     def _clear(self) -> None:
         """Nothing of a schedule outlives it."""
+        self.loop.stop_asking()
+        self.parked.clear()
         for worker in self.workers:
             if not worker.dead:
                 worker.kill()
-        for task in list(self.loop.owners):
-            task.cancel()
-        self.parked.clear()
-        if not self._over.done():
-            self._over.set_result(None)
-        self.step = lambda: None  # type: ignore[method-assign]
-        self.loop._selector._idle = lambda: None
-        self.loop.run_until_complete(asyncio.gather(*self.loop.owners, return_exceptions=True))
+        self.loop.run_until_complete(self._unwound())
         self.loop.close()
+
+    async def _unwound(self) -> None:
+        for job in self.loop.unwinding:
+            await job
+        me = asyncio.current_task()
+        rest = [task for task in self.loop.owners if task is not me]
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     def note(self, line: str) -> None:
         text = f"{self.count:4} {self.now - EPOCH:6} {line}"
@@ -224,7 +228,7 @@ class Schedule:
             return
         self._judge()
         self.count += 1
-        if not self.settling and self.count > self.weather.steps:
+        if not self.settling and (self.count > self.weather.steps or self._is_spent()):
             self._settle()
         if self.settling and self._is_over():
             self._over.set_result(None)
@@ -368,7 +372,7 @@ class Schedule:
     # --- acts from outside ----------------------------------------------------------------------
 
     def _acts(self) -> list[Callable[[], None]]:
-        acts = [self._resume_any, self._ring, self._ring, self._repeat_resume, self._drain]
+        acts = [self._resume_any, self._resume_any, self._resume_any, self._ring, self._ring, self._repeat_resume, self._drain]
         if len(self.runs) < self.weather.runs:
             acts += [self._start_run] * 4
         if self.rng.random() < 0.15:
@@ -525,6 +529,12 @@ class Schedule:
         able = [worker for worker in self._living() if not worker.host.draining]
         if not able or not any("side" in worker.host.queues for worker in able):
             self._start_worker(whole=True)
+
+    def _is_spent(self) -> bool:
+        """Nothing is left for the storm to blow at."""
+        if self.count % 10 or len(self.runs) < self.weather.runs:
+            return False
+        return self._is_over()
 
     def _is_over(self) -> bool:
         if any(each.what != "call" or each.label != "take" for each in self.parked if not each.worker.dead):

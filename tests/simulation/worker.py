@@ -190,14 +190,19 @@ class SimWorker:
         self.schedule.loop.call_soon(self.intake.signal, held.message_id, held.number, word)
 
     def kill(self) -> None:
-        """It stops here. Nothing it still runs to unwind reaches the outside."""
+        """It stops here. Nothing it still does to unwind reaches the outside."""
         self.dead = True
-        for task in self.schedule.loop.tasks_of(self):
-            task.cancel()
-        self._make(self.intake.close(), f"{self.name} close")
+        loop = self.schedule.loop
+        loop.unwinding.append(self._make(self._unwind(loop.tasks_of(self)), f"{self.name} unwinds"))
 
-    def _make(self, job: Coroutine[Any, Any, Any], name: str) -> None:
+    async def _unwind(self, tasks: list[asyncio.Task[Any]]) -> None:
+        await self.intake.close()
+        for task in tasks:
+            task.cancel()
+
+    def _make(self, job: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         loop = self.schedule.loop
         loop.making = self
-        loop.create_task(job, name=name)
+        task = loop.create_task(job, name=name)
         loop.making = None
+        return task

@@ -13,12 +13,14 @@ import click
 
 from .commands import Program
 from .demo import demo
+from .exporter import exporter
 from .health import config, doctor, health
 from .hooks import hooks
 from .queues import queues
 from .run import dev, run
 from .runs import runs
 from .start import start
+from .top import top
 
 _HASHING = {"run", "dev"}  # commands that execute bodies
 
@@ -29,7 +31,7 @@ def cli() -> None:
     """Durable workflows for Python on the Redis you already run."""
 
 
-for _command in (run, dev, demo, start, runs, hooks, queues, doctor, config, health):
+for _command in (run, dev, demo, start, runs, hooks, queues, top, exporter, doctor, config, health):
     cli.add_command(_command)
 
 

@@ -52,8 +52,12 @@ class Screen:
                 self._said[step.id] = line
                 if self._live is None:
                     self.say(line)
+        rescue = f"rescue: {seen.rescue}"
         if self._live is not None:
-            self._live.update(Group(Text(), self._table(seen, names)))
+            self._live.update(Group(Text(), self._table(seen, names), Text(rescue, style="dim")))
+        elif self._said.get("rescue") != (word := rescue.partition(",")[0]):
+            self._said["rescue"] = word
+            self.say(rescue)
 
     def _line(self, step: StepInfo, seen: Inspection, names: Mapping[int, str]) -> str:
         owner = _owner(step, seen, names)

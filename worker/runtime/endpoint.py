@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client.exposition import choose_encoder
 
 from ..settings import DEFAULT_METRICS_PORT
-from .telemetry import Telemetry
 
 log = logging.getLogger("worker.endpoint")
 
 Probe = Callable[[], str]  # "" when all is well, else what is not
+
+
+class Source(Protocol):
+    """What is served under /metrics."""
+
+    def collect(self) -> Iterable[Any]: ...
 
 
 class PortTaken(Exception):
@@ -39,14 +44,14 @@ class Endpoint:
 
     def __init__(
         self,
-        telemetry: Telemetry,
+        source: Source,
         *,
         alive: Probe,
         ready: Probe,
         port: int | None = None,
         host: str = "",
     ) -> None:
-        handler = type("Handler", (_Handler,), {"telemetry": telemetry, "alive": alive, "ready": ready})
+        handler = type("Handler", (_Handler,), {"source": source, "alive": alive, "ready": ready})
         self._server = _bind(host, port, handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever,
@@ -89,7 +94,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    telemetry: Telemetry
+    source: Source
     alive: Probe
     ready: Probe
     timeout = 10  # seconds for one request
@@ -98,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         match self.path.partition("?")[0]:
             case "/metrics":
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-                self._answer(200, encode(self.telemetry), content_type)
+                self._answer(200, encode(self.source), content_type)
             case "/healthz":
                 self._probe(type(self).alive())
             case "/readyz":

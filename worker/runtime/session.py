@@ -236,11 +236,15 @@ class Session:
         if body is None or self._draining or self._refusal or self._verdict or len(self._hand) != 1:
             return False
         ending = {fact.id for fact in facts}
-        retrying = any(fact.type is EventType.STEP_RETRYING for fact in facts)
+        # A retry is not decisive; failing a step that waits may meet one that has just begun.
+        unsure = any(
+            fact.type is EventType.STEP_RETRYING or (fact.id[0] == "s" and fact.epoch is None)
+            for fact in facts
+        )
         outside = any(
             id[0] == "s" and id not in ending and id not in self._executions.running for id in body.open
         )
-        return not (retrying or outside) and all(id in body.open for id in ending)
+        return not (unsure or outside) and all(id in body.open for id in ending)
 
     async def _plan(self) -> Plan:
         known, body = self._known, self._known.body
@@ -317,6 +321,7 @@ class Session:
         if self._known.body is None and not self._known.over:
             return []
         undecided = (bool(facts) and not ahead) or made.partial or bool(made.facts)
+        undecided |= self._known.need_table  # what the table will show is still to be dispatched
         busy = bool(self._executions.running) or bool(made.starts) or undecided
         held = self._hand.all
         return held[:0:-1] if busy else held[::-1]

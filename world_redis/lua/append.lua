@@ -24,6 +24,9 @@
 --          not_found   no such run: what this writer holds is settled
 -- Whatever the answer, facts are judged and written, and the events after `seen` come along.
 --
+-- Resend   (message, number, seq): the recorded answer; once the message is settled, `gone`. Without a message:
+--          by the state and epoch of each fact's entity.
+--
 -- Prevents: a step recorded but its successor not queued; a result lost because the world moved on; a run
 -- message settled while a decisive event exists that its body has not seen. Without a position a run message
 -- is settled on a finished or parked run only.

@@ -4,6 +4,8 @@
 -- ARGV[3]  [1 run id, 2 hook id, 3 token, 4 resume id, 5 data]
 -- Answers  [word, slot]: ok (also for a resend: the same event's slot) · gone (closed) · expired · not_found
 --
+-- Resend   the same resume id answers the same slot, as long as the run is kept.
+--
 -- Prevents: a payload recorded but its run not woken; a payload recorded twice by a resend.
 
 local refused = tick()

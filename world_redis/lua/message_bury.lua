@@ -5,6 +5,8 @@
 -- Answers  [word]: ok · owned (the step runs under another live delivery: the message is dropped, the rescue
 --          ensured) · superseded · lost · gone
 --
+-- Resend   the message is gone.
+--
 -- A run message parks its run; a step message fails its step (the failure is catchable in the body).
 
 local refused = tick()

@@ -3,6 +3,8 @@
 -- ARGV[3]  [1 consumer, 2 list of [message id, number], 3 due in ms (0: ready now), 4 new queue or '']
 -- Answers  ['ok', one word for each: ok · superseded · lost · gone]
 --
+-- Resend   the delivery holds the message no longer: `superseded`, nothing moves.
+--
 -- A deliberate return: it does not count as an attempt. A new queue reroutes the message whole.
 
 local refused = tick()

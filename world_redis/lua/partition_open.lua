@@ -3,6 +3,7 @@
 -- KEYS     1 record
 -- ARGV     1 server run id, 2 lease ms, 3 MessagePack list of queues
 -- Answers  MessagePack [word, lease ms]: ok · conflict (it runs with another lease)
+-- Resend   what is there is compared, not written.
 
 local record = redis.call('HMGET', KEYS[1], 'server', 'lease')
 if record[1] then

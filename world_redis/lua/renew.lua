@@ -4,6 +4,8 @@
 -- Answers  ['ok', one word for each: ok · cancel (held; a cancel or the run's end was signalled) ·
 --           superseded · lost · gone, now]
 --
+-- Resend   moves the same deadlines again.
+--
 -- Runs when memory is full too: a full server must not lapse every lease.
 
 local refused = tick()

@@ -3,6 +3,7 @@
 -- runs     1: the run
 -- ARGV[3]  [1 run id, 2 event data]
 -- Answers  [word]: ok · exists (already asked) · expired (finished) · not_found
+-- Resend   `exists`: at most one request is recorded.
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end

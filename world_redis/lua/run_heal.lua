@@ -3,6 +3,7 @@
 -- runs     1: the run
 -- ARGV[3]  [1 run id, 2 head slot when it was found broken]
 -- Answers  [word]: ok (woken) · exists (it has moved, finished or parked)
+-- Resend   one wake waits, however often it is asked for.
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end

@@ -4,6 +4,7 @@
 -- ARGV[3]  [1 run id, 2 seen (slot), 3 table 0/1, 4 record 0/1]
 -- Answers  ['ok', now, head, position, status, cancel 0/1, events, more 0/1, table or 0, record (flat list)]
 --          ['not_found']
+-- Resend   writes nothing.
 
 local run = run_load(1, A[1])
 if run.status == 'absent' then return pack({ 'not_found' }) end

@@ -6,6 +6,8 @@
 --           7 park after ms (0: now), 8 give back for ms]
 -- Answers  [word]: deferred · parked · expired (run finished: settled) · not_found · superseded
 --
+-- Resend   the deliveries are not held any more: `superseded`.
+--
 -- The time counts from the first refusal on the run and is cleared by a committed pass; every build that
 -- refused is kept, so that the first worker of another build tries a parked run again. Parking is not
 -- fenced by the position: a parked run must not be kept awake by what it has not seen.

@@ -5,7 +5,9 @@
 -- Answers  ok      created, or created by this same call before (its mark is the mark of slot 1)
 --          exists  the run id is taken by another start
 --
--- Prevents: a run without a message, a message without a run. A resend is harmless by the mark.
+-- Resend   `ok` by the mark of slot 1, which a start keeps; another start of the same id is `exists`.
+--
+-- Prevents: a run without a message, a message without a run.
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end

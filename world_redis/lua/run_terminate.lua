@@ -6,6 +6,8 @@
 -- Answers  [word]: ok · exists (cancelled already) · conflict (ended otherwise) · not_found
 --          ['parent', run id]   it has a parent whose keys are missing: call again
 --
+-- Resend   the run has ended: `exists`, or `conflict` for a failure; nothing is written.
+--
 -- Prevents: a run that ended with a parent that still waits for it.
 
 local refused = tick()

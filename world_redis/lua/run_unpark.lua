@@ -3,6 +3,7 @@
 -- runs     1: the run
 -- ARGV[3]  [1 run id, 2 build ('' for an operator): refused when it is on the park record]
 -- Answers  [word]: ok · exists (not parked, or this build has refused it) · expired · not_found
+-- Resend   `exists`: it is not parked any more.
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end

@@ -10,6 +10,9 @@
 --   too_early   a retry before its due time: this message is moved there
 --   superseded, lost   this delivery is not the holder
 --
+-- Resend   the mark recorded on the delivery: the same epoch; a refused claim has settled or moved the message:
+--          `gone` or `superseded`.
+--
 -- Prevents: a claim that is refused and a message that is lost with it; a duplicate that runs.
 
 local refused = tick()

@@ -6,10 +6,12 @@
 --   crowded   a message on its third attempt or later waits for a worker that holds nothing else: it may be
 --             what killed the earlier ones
 --
+-- Resend   hands out once more what the earlier sending of this very call did (by its mark), unchanged.
+--
 -- Order: lapsed deliveries are handed out first (their steps then have a living owner again, and the rescue
--- has nothing to do) · due messages become ready · then the ready ones, oldest first. With a budget of 0 it only promotes, which is how a full worker still keeps time for the fleet.
+-- has nothing to do) · due messages become ready · then the ready ones, oldest first. With a budget of 0 it
+-- only promotes, which is how a full worker still keeps time for the fleet.
 -- A hand-out sets holder, number + 1 and the deadline; that moment ends what the earlier delivery owned.
--- A resent call first hands out once more, unchanged, what its earlier sending had handed out.
 -- A wake that a rescue sends has the payload 'rescue'; every other wake but the first has none.
 --
 -- Prevents: a worker taking more than it can run; two holders of one delivery; a message in no place.

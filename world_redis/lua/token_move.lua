@@ -4,7 +4,9 @@
 -- ARGV     1 the holder it must have (a token nobody holds may be moved too), 2 the new one ('': forget)
 -- Answers  1 done · 0 it moved meanwhile
 --
--- Prevents: two contenders that both believe to have taken a token over. A resend answers 1 again.
+-- Resend   the new holder is there already: 1.
+--
+-- Prevents: two contenders that both believe to have taken a token over.
 
 local held = redis.call('GET', KEYS[1])
 if held and held ~= ARGV[1] and held ~= ARGV[2] then return 0 end

@@ -1,0 +1,293 @@
+"""The commands that look and change, against a real server."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from worker.cli.main import cli
+from worker.runtime.worker import Worker
+from worker.sdk.calls import sleep
+from worker.sdk.client import Client
+from worker.sdk.errors import FatalError
+from worker.sdk.hooks import BaseHook
+from worker.sdk.registry import Workflows
+from worker.settings import Settings
+from world_redis.ids import new_run_id
+
+wf = Workflows()
+
+
+class Approval(BaseHook):
+    pass
+
+
+@wf.step(max_retries=0)
+async def add(a: int, b: int) -> int:
+    if a < 0:
+        raise FatalError("negative")
+    return a + b
+
+
+@wf.workflow
+async def total(a: int, b: int = 1) -> int:
+    return await add(a, b)
+
+
+@wf.workflow
+async def idle(token: str) -> None:
+    async with Approval.wait(token=token) as hook:
+        await sleep("1h")
+        await hook
+
+
+class Shell:
+    """Runs commands as a user would, in one namespace of the shared server."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.settings = Settings.load(redis_url=url, namespace=namespace, drain_seconds=1)
+
+    def __call__(self, *arguments: str, input: str | None = None) -> Result:
+        return CliRunner().invoke(cli, arguments, input=input)
+
+    def json(self, *arguments: str) -> Any:
+        result = self(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def work_until(self, run_id: str, condition: Callable[[str, int], bool]) -> None:
+        """A worker in this process until (status, length of the log) of a run are as wanted."""
+
+        async def work() -> None:
+            worker = Worker(wf, self.settings)
+            job = asyncio.create_task(worker.run())
+            async with Client.from_settings(self.settings) as client, asyncio.timeout(10):
+                while True:
+                    info = await client.get_run(run_id).info()
+                    if condition(info.status, info.events):
+                        break
+                    await asyncio.sleep(0.01)
+            worker.drain()
+            assert await job == 0
+
+        asyncio.run(work())
+
+
+@pytest.fixture
+def shell(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    monkeypatch.setenv("WORKFLOW_REDIS_URL", redis_url)
+    monkeypatch.setenv("WORKFLOW_NAMESPACE", namespace)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    yield Shell(redis_url, namespace)
+
+
+THIS = "test_commands"
+
+
+@pytest.fixture(autouse=True)
+def _this_module_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest imports test files under names of its own; the commands import this one as users would."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, THIS, sys.modules[__name__])
+
+
+def start(shell: Shell, workflow: str, arguments: str) -> str:
+    run_id: str = shell.json("start", f"{THIS}:{workflow}", arguments)["run_id"]
+    return run_id
+
+
+# --- starting -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", ["[1, 2]", '{"a": 1, "b": 2}', "[1]"])
+def test_a_run_is_started_with_a_list_or_an_object(shell: Shell, arguments: str) -> None:
+    run_id = start(shell, "total", arguments)
+    (listed,) = shell.json("runs", "ls")["runs"]
+    assert (listed["run_id"], listed["workflow"], listed["status"]) == (run_id, "total", "pending")
+
+
+def test_arguments_can_come_from_stdin(shell: Shell) -> None:
+    result = shell("start", f"{THIS}:total", "-", input="[1, 2]")
+    assert result.exit_code == 0 and result.stdout.startswith("wrun_")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("[1, 2, 3]", "too many"),
+        ('{"c": 1}', "'c'"),
+        ('["x"]', "'a'"),
+        ("nonsense", "JSON"),
+        ("7", "list or object"),
+    ],
+)
+def test_bad_arguments_are_an_error_of_use(shell: Shell, arguments: str, said: str) -> None:
+    result = shell("start", f"{THIS}:total", arguments)
+    assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
+    assert shell.json("runs", "ls")["runs"] == []
+
+
+def test_a_key_starts_one_run(shell: Shell) -> None:
+    first = shell.json("start", f"{THIS}:total", "[1]", "--key", "k")
+    assert shell.json("start", f"{THIS}:total", "[1]", "--key", "k") == first
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (f"{THIS}:totla", f"did you mean {THIS}:total?"),
+        (f"{THIS}:wf", "which is not a workflow"),
+        ("no_such_module:x", "there is no module 'no_such_module'"),
+        ("total", "write MODULE:WORKFLOW"),
+    ],
+)
+def test_a_workflow_that_is_not_there(shell: Shell, spec: str, said: str) -> None:
+    result = shell("start", spec, "[]")
+    assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
+
+
+# --- looking ------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_shows_its_steps_and_its_log(shell: Shell) -> None:
+    run_id = start(shell, "total", "[1, 2]")
+    shell.work_until(run_id, lambda status, _: status == "completed")
+    shown = shell("runs", "show", run_id).stdout
+    assert "completed" in shown and "add" in shown and "no messages" in shown
+    log = shell("runs", "events", run_id).stdout
+    assert [word for word in ("run_created", "step_completed", "run_completed") if word not in log] == []
+    events = shell.json("runs", "events", run_id)
+    assert [event["slot"] for event in events] == list(range(1, len(events) + 1))
+    assert events[-1]["detail"] == {"result": 3}
+
+
+def test_an_open_run_shows_what_it_waits_for(shell: Shell, namespace: str) -> None:
+    run_id = start(shell, "idle", json.dumps([namespace]))
+    shell.work_until(run_id, lambda _, events: events >= 4)
+    found = shell.json("runs", "show", run_id)
+    assert [hook["token"] for hook in found["hooks"]] == [namespace]
+    assert len(found["waits"]) == 1
+    assert {message["key"]: message["state"] for message in found["messages"]}["timer"] == "delayed"
+    shown = shell("runs", "show", run_id).stdout
+    assert "timers" in shown and "hooks" in shown and "rescue: not armed" in shown
+
+
+def test_a_run_that_is_not_there_is_exit_code_1(shell: Shell) -> None:
+    for command in ("show", "events", "cancel", "retry", "terminate"):
+        result = shell("runs", command, new_run_id(0))
+        assert result.exit_code == 1 and "was not found" in result.stderr, result.output
+        assert shell("runs", command, "order-7").exit_code == 1
+
+
+# --- changing -----------------------------------------------------------------------------------
+
+
+def test_runs_are_cancelled_terminated_and_retried(shell: Shell) -> None:
+    run_id = start(shell, "total", "[-1]")
+    shell.work_until(run_id, lambda status, _: status == "failed")
+    again = shell.json("runs", "retry", run_id)["new_run_id"]
+    assert again != run_id
+    assert "cancel requested" in shell("runs", "cancel", again, "--reason", "no").stdout
+    assert "terminated" in shell("runs", "terminate", again).stdout
+    assert shell.json("runs", "ls", "--status", "cancelled")["runs"][0]["run_id"] == again
+    late = shell("runs", "cancel", again)
+    assert late.exit_code == 1 and "already cancelled" in late.stderr
+
+
+def test_a_hook_is_resumed(shell: Shell, namespace: str) -> None:
+    run_id = start(shell, "idle", json.dumps([namespace]))
+    shell.work_until(run_id, lambda _, events: events >= 4)
+    assert shell.json("hooks", "resume", namespace, "{}")["run_id"] == run_id
+    assert shell("hooks", "resume", namespace, "{").exit_code == 2
+    missing = shell("hooks", "resume", "nobody", "{}")
+    assert missing.exit_code == 1 and "no open hook" in missing.stderr
+
+
+# --- the fleet ----------------------------------------------------------------------------------
+
+
+def test_queues_show_backlog_and_age(shell: Shell) -> None:
+    for n in range(3):
+        start(shell, "total", f"[{n}]")
+    (state,) = shell.json("queues")["queues"]
+    assert (state["queue"], state["backlog"], state["in_flight"], state["workers"]) == ("default", 3, 0, 0)
+    assert "no live workers" in shell("queues").stdout
+
+
+def test_doctor_finds_a_healthy_namespace_healthy_and_a_queue_without_workers(shell: Shell) -> None:
+    run_id = start(shell, "total", "[1]")
+    sick = shell("doctor")
+    assert sick.exit_code == 1 and "no worker" in sick.stdout
+    shell.work_until(run_id, lambda status, _: status == "completed")
+    findings = {finding["check"]: finding for finding in shell.json("doctor", "--deep")}
+    assert findings["liveness"]["verdict"] == findings["eviction"]["verdict"] == "ok"
+
+
+def test_doctor_finds_a_run_whose_message_was_lost(shell: Shell) -> None:
+    run_id = start(shell, "total", "[1]")
+
+    async def lose() -> None:
+        async with Client.from_settings(shell.settings) as client:
+            world = await client.world()
+            await world.command("DEL", world.keys.partition(0)[1], world.keys.queue(0, "default")[0])
+
+    asyncio.run(lose())
+    result = shell("doctor")
+    assert result.exit_code == 1
+    assert "liveness" in result.stdout and run_id in result.stdout
+
+
+def test_config_shows_every_setting_without_secrets(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKFLOW_REDIS_URL", "redis://:hunter2@nowhere")
+    result = shell("config")
+    assert result.exit_code == 0
+    assert "redis://:***@nowhere" in result.stdout and "hunter2" not in result.output
+    assert {row["variable"] for row in shell.json("config")} >= {"WORKFLOW_NAMESPACE", "WORKFLOW_MAX_EVENTS"}
+
+
+# --- called wrongly -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rnus"], "Did you mean `cli runs`?"),
+        (["runs", "shwo"], "Did you mean `cli runs show`?"),
+        (["run", "ls"], "did you mean `worker runs ls`?"),
+        (["run", "show", "wrun_1"], "did you mean `worker runs show wrun_1`?"),
+        (["run", "app"], "write MODULE:REGISTRY"),
+        (["run"], "Missing argument"),
+        (["runs", "ls", "--cursor", "nonsense"], "not a cursor"),
+    ],
+)
+def test_a_wrong_call_is_exit_code_2_and_says_what_was_meant(
+    shell: Shell, arguments: list[str], said: str
+) -> None:
+    result = shell(*arguments)
+    assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize("command", [["runs", "ls"], ["queues"], ["doctor"], ["run", f"{THIS}:wf"]])
+def test_without_a_url_the_variable_is_named(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.delenv("WORKFLOW_REDIS_URL")
+    result = shell(*command)
+    assert (result.exit_code, "WORKFLOW_REDIS_URL is not set" in result.stderr) == (2, True)
+
+
+def test_a_bad_setting_is_exit_code_2(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKFLOW_PARTITIONS", "0")
+    result = shell("runs", "ls")
+    assert (result.exit_code, "from 1 to 1024" in result.stderr) == (2, True)
+
+
+def test_every_command_explains_itself(shell: Shell) -> None:
+    for name, command in cli.commands.items():
+        assert command.help, name
+        assert shell(name, "--help").exit_code == 0

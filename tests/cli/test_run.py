@@ -1,0 +1,188 @@
+"""`worker run` as a process: its start, its endpoint, its end."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+APP = """
+import asyncio, os, time, logging
+from worker.sdk.registry import Workflows
+
+wf = Workflows()
+log = logging.getLogger("app")
+
+@wf.step
+async def seed() -> str:
+    log.warning("hello from the application")
+    return os.environ.get("PYTHONHASHSEED", "")
+
+@wf.step
+def hang(seconds: float) -> None:
+    print("hanging", flush=True)
+    time.sleep(seconds)
+
+@wf.workflow
+async def seeded() -> str:
+    return await seed()
+
+@wf.workflow
+async def hanging(seconds: float) -> None:
+    await hang(seconds)
+"""
+
+
+class Process:
+    """A command of the program, in a folder of its own."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self.environment = environment
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self._command(arguments),
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    @contextmanager
+    def background(self, *arguments: str, **more: str) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            self._command(arguments),
+            cwd=self.folder,
+            env={**self.environment, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+        # As the console script does: the folder of the script is on the path, not the working one.
+        return [sys.executable, "-P", "-m", "worker.cli.main", *arguments]
+
+
+@pytest.fixture
+def process(tmp_path: Path, redis_url: str, namespace: str) -> Process:
+    (tmp_path / "app.py").write_text(APP)
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("WORKFLOW_") and name != "PYTHONHASHSEED"
+    }
+    return Process(
+        tmp_path,
+        {
+            **kept,
+            "WORKFLOW_REDIS_URL": redis_url,
+            "WORKFLOW_NAMESPACE": namespace,
+            "PYTHONPATH": str(REPOSITORY),
+        },
+    )
+
+
+def until(process: subprocess.Popen[str], message: str) -> dict[str, Any]:
+    """The first record of this message."""
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if message in line:
+            try:
+                record: dict[str, Any] = json.loads(line)
+            except ValueError:
+                record = {"message": line}
+            return record
+    raise AssertionError(f"{message!r} was not logged:\n{''.join(seen)}")
+
+
+def test_a_worker_runs_serves_its_endpoint_and_ends_when_told(process: Process) -> None:
+    with process.background("run", "app:wf", "--metrics-port", "0") as worker:
+        port = until(worker, "serving /metrics")["port"]
+        until(worker, "worker started")
+        for path in ("/healthz", "/readyz", "/metrics"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                assert answer.status == 200
+        assert process.run("health", "--port", str(port)).returncode == 0
+        done = process.run("start", "app:seeded", "--wait", "--timeout", "20s")
+        assert (done.returncode, json.loads(done.stdout)) == (0, "0")  # sets iterate the same in every worker
+        assert until(worker, "hello from the application")["logger"] == "app"
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    assert process.run("health", "--port", str(port)).returncode == 1
+
+
+def test_a_step_that_cannot_be_stopped_does_not_hold_the_process(process: Process) -> None:
+    with process.background("run", "app:wf", "--metrics-port", "0", "--drain-timeout", "0.2") as worker:
+        until(worker, "worker started")
+        assert process.run("start", "app:hanging", "[60]").returncode == 0
+        assert worker.stdout is not None and worker.stdout.readline() == "hanging\n"
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(20) == 0
+
+
+def test_the_second_signal_ends_the_process_at_once(process: Process) -> None:
+    with process.background("run", "app:wf", "--metrics-port", "0", "--drain-timeout", "60") as worker:
+        until(worker, "worker started")
+        assert process.run("start", "app:hanging", "[60]").returncode == 0
+        assert worker.stdout is not None and worker.stdout.readline() == "hanging\n"
+        worker.send_signal(signal.SIGTERM)
+        until(worker, "once more to leave at once")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 130
+
+
+def test_a_worker_py_of_the_user_shadows_nothing_and_is_named(process: Process) -> None:
+    (process.folder / "worker.py").write_text("raise SystemExit('the wrong worker')")
+    with process.background("run", "app:wf", "--metrics-port", "0") as worker:
+        warning = until(worker, "has the name of a package of stepfleet")
+        assert str(process.folder / "worker.py") in warning["message"] and "rename it" in warning["message"]
+        until(worker, "worker started")
+
+
+def test_a_metrics_port_that_is_taken_is_an_error(process: Process) -> None:
+    with process.background("run", "app:wf", "--metrics-port", "0") as worker:
+        port = str(until(worker, "serving /metrics")["port"])
+        refused = process.run("run", "app:wf", "--metrics-port", port)
+    assert (refused.returncode, f"port {port} cannot be used" in refused.stderr) == (1, True)
+
+
+def test_a_module_that_fails_to_import_shows_its_own_error(process: Process) -> None:
+    (process.folder / "broken.py").write_text("import nothing_like_this")
+    done = process.run("run", "broken:wf")
+    assert done.returncode == 1 and "nothing_like_this" in done.stderr
+
+
+def test_dev_brings_a_server_and_restarts_when_code_changes(process: Process) -> None:
+    environment = process.environment
+    del environment["WORKFLOW_REDIS_URL"]
+    with process.background("dev", "app:wf", "--metrics-port", "0", "--data", "data") as dev:
+        url = re.sub(r".*WORKFLOW_REDIS_URL=", "", until(dev, "WORKFLOW_REDIS_URL=")["message"].strip())
+        until(dev, "worker started")
+        environment["WORKFLOW_REDIS_URL"] = url
+        assert process.run("start", "app:seeded", "--wait", "--timeout", "20s").returncode == 0
+        (process.folder / "app.py").write_text(APP + "\n# changed\n")
+        until(dev, "a source file changed")
+        until(dev, "worker started")
+        dev.send_signal(signal.SIGINT)

@@ -1,0 +1,171 @@
+"""``worker top``: the fleet at work. Workers, what they hold and for how long, queues, rates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from world_redis.errors import StoreUnavailable
+
+from ..addresses import resolve
+from ..fleet import Fleet, FleetReader, InFlight, LiveWorker, QueueFigures, Rate, rates
+from ..settings import Settings
+from .commands import console, print_json, table_of
+
+MOST_DELIVERIES = 500  # of each queue and partition that are looked at
+_OF_SCREEN = 2  # one line in so many may show a delivery
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Two readings, one interval apart, as shown."""
+
+    fleet: Fleet
+    rates: list[Rate]
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print one view and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one view as JSON and end.")
+@click.option("--interval", type=click.FloatRange(0.1, 60), default=1.0, show_default=True,
+              help="Seconds between two looks; rates are over one interval.")  # fmt: skip
+def top(once: bool, as_json: bool, interval: float) -> None:
+    """Show the fleet at work: workers, their deliveries and leases left, queues, rates. Ctrl-C ends it."""
+    settings = Settings.load()
+    url, server = resolve(settings.url)
+    reader = FleetReader(url, namespace=settings.namespace, partitions=settings.partitions)
+    try:
+        asyncio.run(_show(reader, interval, once=once, as_json=as_json, namespace=settings.namespace))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if server is not None:
+            server.stop()
+
+
+async def _show(reader: FleetReader, interval: float, *, once: bool, as_json: bool, namespace: str) -> None:
+    try:
+        before = await reader.read(deliveries=MOST_DELIVERIES)
+        if not (once or as_json):
+            await _watch(reader, interval, before, namespace)
+            return
+        await asyncio.sleep(interval)
+        fleet = await reader.read(deliveries=MOST_DELIVERIES)
+        view = View(fleet, rates(before, fleet))
+        if as_json:
+            print_json(view)
+        else:
+            console().print(render(view, namespace))
+    finally:
+        await reader.close()
+
+
+async def _watch(reader: FleetReader, interval: float, before: Fleet, namespace: str) -> None:
+    view, trouble = View(before, []), ""
+    screen = console()
+    with Live(console=screen, screen=screen.is_terminal, auto_refresh=False) as live:
+        while True:
+            lines = max(5, screen.height // _OF_SCREEN)
+            live.update(render(view, namespace, lines=lines, trouble=trouble), refresh=True)
+            await asyncio.sleep(interval)
+            try:
+                fleet, trouble = await reader.read(deliveries=MOST_DELIVERIES), ""
+            except StoreUnavailable as error:
+                trouble = f"{error}; what follows is old"
+                continue
+            view = View(fleet, rates(view.fleet, fleet))
+
+
+# --- what it looks like -----------------------------------------------------------------------------
+
+
+def render(view: View, namespace: str, *, lines: int = MOST_DELIVERIES, trouble: str = "") -> RenderableType:
+    """The view as tables; at most `lines` deliveries, those whose lease ends first."""
+    fleet = view.fleet
+    return Group(
+        *([Text(trouble, style="bold red")] if trouble else []),
+        Text(_summary(fleet, namespace), style="bold"),
+        Text(),
+        _workers(fleet.workers, fleet.deliveries),
+        Text(),
+        _queues(fleet.queues, view.rates),
+        Text(),
+        _deliveries(fleet.deliveries, lines),
+    )
+
+
+def _summary(fleet: Fleet, namespace: str) -> str:
+    at = datetime.fromtimestamp(fleet.at / 1000, UTC)
+    return (
+        f"{namespace}  {at:%H:%M:%S} UTC  {len(fleet.workers)} workers  {fleet.open_runs} open runs  "
+        f"{fleet.parked_runs} parked  {fleet.dead_letters} dead letters  {fleet.rescues} rescues so far"
+    )
+
+
+def _workers(workers: Sequence[LiveWorker], deliveries: Sequence[InFlight]) -> RenderableType:
+    if not workers:
+        return Text("no live workers")
+    held = Counter(delivery.worker for delivery in deliveries)
+    # Deliveries come with the nearest deadline first: the last one written is the first to end.
+    ends = {delivery.worker: f"{delivery.lease_left:.1f} s" for delivery in reversed(deliveries)}
+    columns = ("worker", "build", "queues", "steps", "runs kept", "deliveries", "first lease left", "state")
+    rows = (
+        (
+            worker.id,
+            worker.build,
+            ", ".join(worker.queues),
+            f"{worker.steps}/{worker.concurrency}",
+            worker.sessions,
+            held[worker.id],
+            ends.get(worker.id, ""),
+            "draining" if worker.draining else "at work",
+        )
+        for worker in workers
+    )
+    return table_of(columns, rows)
+
+
+def _queues(queues: Sequence[QueueFigures], moved: Sequence[Rate]) -> RenderableType:
+    if not queues:
+        return Text("no queues yet")
+    rate = {each.queue: each for each in moved}
+    columns = ("queue", "backlog", "oldest", "in/s", "out/s", "in flight", "lapsed", "delayed", "workers")
+    rows = []
+    for q in queues:
+        known = rate.get(q.queue)
+        arriving, leaving = (known.arriving, known.leaving) if known else (None, None)
+        waited = f"{q.oldest_seconds:.1f} s" if q.backlog else ""
+        rows.append(
+            (q.queue, q.backlog, waited, arriving, leaving, q.in_flight, q.lapsed, q.delayed, q.workers)
+        )
+    return table_of(columns, rows)
+
+
+def _deliveries(deliveries: Sequence[InFlight], lines: int) -> RenderableType:
+    if not deliveries:
+        return Text("nothing in flight")
+    columns = ("run", "for", "lease left", "message", "number", "attempt", "queue", "worker")
+    rows = (
+        (
+            each.run_id,
+            f"step {each.key}" if each.kind == "step" else each.key,
+            f"{each.lease_left:.1f} s" if each.lease_left else "lapsed",
+            each.message_id,
+            each.number,
+            each.attempt,
+            each.queue,
+            each.worker,
+        )
+        for each in deliveries[:lines]
+    )
+    more = len(deliveries) - lines
+    table = table_of(columns, rows)
+    return Group(table, Text(f"and {more} more", style="dim")) if more > 0 else table
