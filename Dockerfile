@@ -13,7 +13,8 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel .
 
 FROM python:3.13-slim
 
-# hadolint ignore=DL3008: tini is as old as the base image, which is what to pin
+# No version of tini is pinned: it is the base image's, and that is what to pin.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends tini \
     && rm -rf /var/lib/apt/lists/*

@@ -91,7 +91,10 @@ def queries(metric: Metric, *, total: bool = False) -> list[tuple[str, str]]:
         levels = ", ".join(("le", *metric.labels))
         rate = f"sum by ({levels}) (rate({name}_bucket[$__rate_interval]))"
         return [
-            (f"histogram_quantile({q}, {rate})", f"{legend} p{q * 100:.0f}".removeprefix(metric.attribute + " "))
+            (
+                f"histogram_quantile({q}, {rate})",
+                f"{legend} p{q * 100:.0f}".removeprefix(metric.attribute + " "),
+            )
             for q in QUANTILES
         ]
     if total:

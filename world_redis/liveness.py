@@ -68,8 +68,9 @@ class Breach(NamedTuple):
 def check(state: PartitionState) -> list[Breach]:
     """Everything wrong with a partition. Empty is the only good answer."""
     breaches = [*_places(state), *_indexes(state)]
+    messages = _by_run(state)
     for id, found in state.runs.items():
-        mine = [m for m in state.messages.values() if m.run == id]
+        mine = messages.get(id, [])
         breaches += _out(id, found, state)
         breaches += _lifetime(id, found)
         breaches += _rescue(id, found, state)
@@ -78,6 +79,13 @@ def check(state: PartitionState) -> list[Breach]:
             breaches += _log(id, found, found.log)
             breaches += _entities(id, found, found.log)
     return breaches
+
+
+def _by_run(state: PartitionState) -> dict[str, list[MessageState]]:
+    found: dict[str, list[MessageState]] = {}
+    for m in state.messages.values():
+        found.setdefault(m.run, []).append(m)
+    return found
 
 
 # --- the way forward ------------------------------------------------------------------------------
@@ -373,13 +381,14 @@ class Sweep(NamedTuple):
 
 async def sweep(world: CommandCaller, partition: int, previous: Mapping[str, int]) -> Sweep:
     """Wake the runs of a partition that break the liveness invariant, and did so with the same head at the
-    sweep before (`previous`: its sightings): a partition is not read at one moment, so one sighting is none."""
+    sweep before (`previous`: its sightings): a partition is not read at one moment, so one
+    sighting is none."""
     state = await read_partition(world, partition)
+    messages = _by_run(state)
     sightings: dict[str, int] = {}
     healed = []
     for id, found in state.runs.items():
-        mine = [m for m in state.messages.values() if m.run == id]
-        if any(liveness(id, found, mine, state)):
+        if any(liveness(id, found, messages.get(id, []), state)):
             sightings[id] = found.run.head
     for id, head in sightings.items():
         if previous.get(id) == head and await Runs(world).heal(id, head) is Answer.OK:

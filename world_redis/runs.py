@@ -87,7 +87,8 @@ class Runs:
         failed: bool = False,
     ) -> Answer:
         """End a run at once, as cancelled or (`failed`) failed. OK, EXISTS, CONFLICT, NOT_FOUND.
-        Its parent is told with `parent_data` as its step's event data; not knowing `parent` costs one more call."""
+        Its parent is told with `parent_data` as its step's event data; not knowing `parent` costs one more
+        call."""
         while True:
             args = [run_id, data, parent, parent_data, retention_ms, "rf" if failed else "rx"]
             runs = [run_id, parent] if parent else [run_id]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.lua.kit import LEASE, A, E, Session, StoreKit, run_message
+from tests.lua.kit import LEASE, START_OF_TIME, A, E, Session, StoreKit, child_of, run_message
 from tests.lua.proxy import Proxy
 from tests.servers import start_test_server
 from world_redis.embedded import EmbeddedServer
@@ -19,7 +19,7 @@ from world_redis.errors import (
     StoreUnavailable,
     UnsafeServer,
 )
-from world_redis.ids import new_run_id
+from world_redis.ids import child_run_id, new_run_id
 from world_redis.link import Link
 from world_redis.messages import Kind
 from world_redis.scripts import SCRIPTS
@@ -174,6 +174,35 @@ async def test_a_command_the_user_may_not_run_is_an_error_not_a_wait(own: StoreK
     with pytest.raises(AccessRefused, match="evalsha"):
         await own.start()
     await own.world.command("ACL", "SETUSER", "default", "+@all")
+
+
+@pytest.mark.slow  # a node takes seconds to believe in its cluster
+async def test_every_script_runs_on_a_cluster_node() -> None:
+    """Which refuses a call whose keys are not all in one slot."""
+    with start_test_server(config={"cluster-enabled": "yes"}) as server:
+        link = await Link.open(server.url)
+        await link.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        async with RedisWorld(server.url) as world:
+            kit = StoreKit(world, server.url)
+            await kit.clock.set(START_OF_TIME)
+            session = await kit.session()
+            await kit.queued_step(session)
+            step = await kit.take_one("c2")
+            await kit.queue("c2").claim(step)
+            await kit.queue("c2").bury(step, reason="X", detail="")
+            await kit.hooked(session)
+            await kit.resume(session.run_id)
+            child = child_run_id(session.run_id, "s2")
+            await session.send(
+                decisions=[Decision(E.STEP_CREATED, "s2", mode="child")],
+                children=[child_of(session.run_id, "s2", child)],
+            )
+            await kit.runs.cancel(session.run_id, b"")
+            assert await kit.runs.terminate(child, b"", retention_ms=1000) is A.OK
+            assert await kit.queue().renew(0, [session.held]) == ["ok"]
+            await kit.queue().defer(0, [session.held], queue="other")
+            assert (await kit.types(session.run_id))[-1] == "step_failed:s2"
+        await link.close()
 
 
 # --- connections ----------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def at_the_end(schedule: Schedule, state: PartitionState) -> Iterator[str]:
     for run in schedule.runs:
         yield from _outcome(run, state.runs[run.id])
     yield from _workers(schedule)
-    if schedule.calm:
+    if schedule.calm and schedule.owned:
         yield from _once(schedule)
 
 

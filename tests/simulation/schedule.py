@@ -140,6 +140,12 @@ class Schedule:
     def calm(self) -> bool:
         return self.weather.calm
 
+    @property
+    def owned(self) -> bool:
+        """Ownership is on, so that no step runs beside itself."""
+        switches = self.weather.switches
+        return switches.inline_ownership and switches.queue_backstop
+
     def run(self) -> None:
         """Raises Broken."""
         with _seeded_ids(self.entropy), _logged(self.problems):
@@ -553,9 +559,8 @@ class Schedule:
         label = f"{self.names.run(metadata.run_id)}.{step} e{slot}"
         execution = Execution(worker, metadata.run_id, step, slot, metadata.attempt, label)
         self.note(f"{worker.name} runs {label} attempt {metadata.attempt}")
-        owned = self.weather.switches.inline_ownership and self.weather.switches.queue_backstop
         for other in self.executions:
-            if not other.over and (other.run, other.step) == (execution.run, step) and owned:
+            if self.owned and not other.over and (other.run, other.step) == (execution.run, step):
                 self._overlap(other, execution)
         self.executions.append(execution)
         return execution

@@ -35,6 +35,7 @@ class Intake:
         self._steps: dict[str, StepDelivery] = {}  # by message id
         self._others: set[asyncio.Task[Any]] = set()
         self._crowded = False  # a poison suspect waits for us to be empty
+        self._limited = False  # the last takes left work behind, or could not look
         self._wake = asyncio.Event()
         self._freed = asyncio.Event()
         host.on_slot = self._free
@@ -57,8 +58,10 @@ class Intake:
             await self._freed.wait()
 
     def _free(self) -> None:
+        """Something ended here. Work that a take had to leave may fit now; other work rings its bell."""
         self._freed.set()
-        self._wake.set()
+        if self._limited:
+            self._wake.set()
 
     def ring(self) -> None:
         """There may be work."""
@@ -85,13 +88,15 @@ class Intake:
 
     async def take(self) -> int:
         """One round over the partitions. Returns ms to wait before the next: 0 when there may be more."""
-        due, more = 1000, False
+        due, more, self._limited = 1000, False, False
         for partition in list(self._partitions):
             runs, steps = self._budget()
             taken = await self._host.queue.take(
                 partition, self._host.queues, runs=runs, steps=steps, empty=self.empty
             )
             self._crowded = taken.crowded
+            full = len(taken.deliveries) >= max(1, min(runs, steps))
+            self._limited |= full or taken.crowded or min(runs, steps) == 0
             for delivery in taken.deliveries:
                 self._route(delivery)
             due = min(due, taken.due_in)

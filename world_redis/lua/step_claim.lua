@@ -50,9 +50,7 @@ end
 
 if answer == 'too_early' then
   message_displace(m)
-  m.attempt = 0
-  message_place(m, now + left)
-  message_save(m)
+  message_return(m, now + left)
   return reply(answer, 0, left)
 elseif answer ~= 'ok' then
   message_settle(run.status ~= 'absent' and run or nil, m)
