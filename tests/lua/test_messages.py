@@ -274,6 +274,19 @@ async def test_a_waiting_message_moves_to_the_earlier_due_time_never_to_a_later_
         assert reply.table is not None and reply.table.timer_due == kit.clock.now + expected
 
 
+async def test_a_steps_key_is_taken_until_its_message_is_settled(kit: StoreKit) -> None:
+    session = await kit.session()
+    await kit.queued_step(session)
+    again = Send(Kind.STEP, "s1", "default")
+    await session.send(sends=[again])
+    delivery = await kit.take_one("c2")
+    await session.send(sends=[again])
+    assert await kit.waiting(session.run_id) == {"wake": "f", "s1": "f"}
+    await kit.queue("c2").defer(0, [delivery.held], due_in=5_000)
+    await session.send(sends=[again])
+    assert (await kit.take_one("c2")).message_id == delivery.message_id, "moved to now"
+
+
 async def test_a_retry_is_not_merged_with_the_message_that_asks_for_it(kit: StoreKit) -> None:
     session = await kit.session()
     await kit.queued_step(session)

@@ -82,10 +82,10 @@ def _outcome(run: SimRun, found: RunState) -> Iterator[str]:
         result = wf.codec.decode(last.data)
         if not part.fits(result):
             yield f"{run.id} {part.workflow.name}{part.args} returned {result!r}"
-    elif status == "failed":
+    elif status == "failed" and not run.orphaned:
         last = next(event for event in found.log or () if event.type is EventType.RUN_FAILED)
         yield f"{run.id} {part.workflow.name}{part.args} failed: {last.data!r}"
-    elif not (run.cancelled or run.terminated):
+    elif status == "cancelled" and not (run.cancelled or run.terminated or run.orphaned):
         yield f"{run.id} {part.workflow.name} is {status}, and nobody asked for it"
     if status == "cancelled" and not run.terminated and part.workflow.name == "tidy":
         created = [event.id for event in found.log or () if event.type is EventType.STEP_CREATED]

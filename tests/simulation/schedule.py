@@ -58,6 +58,7 @@ class SimRun:
     part: Part
     cancelled: bool = False
     terminated: bool = False
+    orphaned: bool = False  # a child of it was cancelled or terminated from outside
     resumed: int = 0
 
 
@@ -88,6 +89,7 @@ class Weather:
     acts: float  # chance of an act from outside
     switches: Switches
     live_runs: int
+    forgetful: bool  # the server may go back to what it was some time ago
 
     @staticmethod
     def draw(rng: Random) -> Weather:
@@ -102,6 +104,7 @@ class Weather:
             acts=rng.choice((0.02, 0.06)),
             switches=Switches(rng.random() > 0.08, rng.random() > 0.08),
             live_runs=rng.choice((0, 1, 1000, 1000)),
+            forgetful=not calm and rng.random() < 0.25,
         )
 
 
@@ -131,6 +134,8 @@ class Schedule:
         self.problems: list[str] = []
         self._made = 0
         self._ghosts: list[tuple[str, ScriptCall]] = []
+        self._snapshot: Any = None
+        self.went_back = False
         self._over: asyncio.Future[None] = self.loop.create_future()
         self.store.reset(lease=LEASE, now=EPOCH, switches=self.weather.switches)
 
@@ -292,6 +297,8 @@ class Schedule:
                 self._carry_out(each, "nobody hears")
             return
         if fate == "die before":
+            if each.call is not None and self.rng.random() < 0.5:  # it is on its way all the same
+                self._ghosts.append((each.worker.name, each.call))
             return self._kill(each.worker, "before " + each.label)
         reply = self._carry_out(each, fate)
         if fate == "lost":
@@ -387,6 +394,10 @@ class Schedule:
             acts.append(self._start_worker)
         if not self.calm:
             acts += [self._pause, self._silence, self._kill_any, self._restart, self._rob]
+        if self.weather.forgetful:
+            acts += [self._remember] * 4
+            if self._snapshot is not None:
+                acts += [self._go_back] * 2
         if self._ghosts:
             acts += [self._ghost] * 3
         return acts
@@ -447,19 +458,29 @@ class Schedule:
         self._look()
 
     def _cancel(self) -> None:
-        run = self.rng.choice(self.runs)
-        answer = at_once(Runs(self.store).cancel(run.id, pack(CancelRequested("asked"))))
-        run.cancelled |= answer is Answer.OK
-        self.note(f"cancel {self.names.run(run.id)} → {answer}")
+        id, run = self._any_run()
+        answer = at_once(Runs(self.store).cancel(id, pack(CancelRequested("asked"))))
+        if answer is Answer.OK:
+            run.cancelled |= id == run.id
+            run.orphaned |= id != run.id
+        self.note(f"cancel {self.names.run(id)} → {answer}")
         self._look()
 
     def _terminate(self) -> None:
-        run = self.rng.choice(self.runs)
-        data = pack(Failed("TERMINATED", b""))
-        answer = at_once(Runs(self.store).terminate(run.id, data, retention_ms=_NEVER))
-        run.terminated |= answer is Answer.OK
-        self.note(f"terminate {self.names.run(run.id)} → {answer}")
+        id, run = self._any_run()
+        data = pack(Failed("CANCELLED", b""))
+        work = Runs(self.store).terminate(id, data, parent_data=data, retention_ms=_NEVER)
+        if (answer := at_once(work)) is Answer.OK:
+            run.terminated |= id == run.id
+            run.orphaned |= id != run.id
+        self.note(f"terminate {self.names.run(id)} → {answer}")
         self._look()
+
+    def _any_run(self) -> tuple[str, SimRun]:
+        """A run's id, maybe a child's, and the run it belongs to."""
+        state = self.store.dump(logs=False)
+        known = {run.id: run for run in self.runs}
+        return self.rng.choice([(id, known[found.run.root]) for id, found in sorted(state.runs.items())])
 
     def _drain(self) -> None:
         able = [worker for worker in self._living() if not worker.host.draining]
@@ -492,6 +513,25 @@ class Schedule:
         if self.store.restarts < 8:
             self.store.restarts += 1
             self.note("the server restarts")
+
+    def _remember(self) -> None:
+        self._snapshot = self.store.snapshot()
+        self.note("a replica has heard all until here")
+
+    def _go_back(self) -> None:
+        """A fail-over that loses the tail of everything."""
+        if self.store.restarts >= 8:
+            return
+        self.store.go_back(self._snapshot, now=self.now)
+        self.note("fail-over: the server is where the replica was")
+        self.went_back = True
+        self.heads.clear()
+        state = self.store.dump(logs=False)
+        self.runs = [run for run in self.runs if run.id in state.runs]
+        for run in self.runs:
+            run.resumed = len({key.partition(":")[2] for key in state.runs[run.id].received})
+        if not self.runs:
+            self._start_run()
 
     def _rob(self) -> None:
         """The message of somebody who runs a step is lost."""
@@ -560,7 +600,7 @@ class Schedule:
         execution = Execution(worker, metadata.run_id, step, slot, metadata.attempt, label)
         self.note(f"{worker.name} runs {label} attempt {metadata.attempt}")
         for other in self.executions:
-            if self.owned and not other.over and (other.run, other.step) == (execution.run, step):
+            if self.owned and not self.went_back and not other.over and (other.run, other.step) == (execution.run, step):
                 self._overlap(other, execution)
         self.executions.append(execution)
         return execution

@@ -60,6 +60,28 @@ class Store:
         )
         self.pin(now)
 
+    def snapshot(self) -> dict[bytes, tuple[int, bytes]]:
+        """Everything as it is: key → (lifetime in ms, 0 for ever; value)."""
+        keys = sorted(self.client.keys("*"))
+        pipe = self.client.pipeline(transaction=False)
+        for key in keys:
+            pipe.pttl(key)
+            pipe.dump(key)
+        found = pipe.execute()
+        return {
+            key: (max(0, ms), value) for key, ms, value in zip(keys, found[::2], found[1::2], strict=True)
+        }
+
+    def go_back(self, snapshot: dict[bytes, tuple[int, bytes]], *, now: int) -> None:
+        """A replica that had not heard the rest takes over."""
+        pipe = self.client.pipeline(transaction=False)
+        pipe.flushdb()
+        for key, (ms, value) in snapshot.items():
+            pipe.restore(key, ms, value)
+        pipe.execute()
+        self.restarts += 1
+        self.pin(now)
+
     def pin(self, now: int) -> None:
         self.client.hset(self._record, "pin", str(now))
 

@@ -321,7 +321,8 @@ class Session:
         if self._known.body is None and not self._known.over:
             return []
         undecided = (bool(facts) and not ahead) or made.partial or bool(made.facts)
-        undecided |= self._known.need_table  # what the table will show is still to be dispatched
+        # What a table that was asked for will show is still to be dispatched.
+        undecided |= self._known.need_table and self._known.body is not None
         busy = bool(self._executions.running) or bool(made.starts) or undecided
         held = self._hand.all
         return held[:0:-1] if busy else held[::-1]

@@ -1,0 +1,97 @@
+"""``worker top``: one view of workers, what they hold, queues and rates."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from io import StringIO
+
+from rich.console import Console
+
+from tests.acceptance.kit import ROOT
+from tests.lua.kit import StoreKit
+from tests.ops.test_fleet import announce
+from worker.cli.top import View, render
+from worker.fleet import Fleet, FleetReader, InFlight, LiveWorker, QueueFigures, Rate
+
+
+async def top(kit: StoreKit, *options: str) -> str:
+    namespace = kit.world.keys.namespace
+    command = [sys.executable, "-m", "worker.cli.main", "top", "--interval", "0.1", *options]
+    found = await asyncio.to_thread(
+        subprocess.run,
+        command,
+        cwd=ROOT,
+        env={"WORKFLOW_REDIS_URL": kit.url, "WORKFLOW_NAMESPACE": namespace},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+async def test_json_has_the_whole_view(kit: StoreKit) -> None:
+    await announce(kit.world, "w1")
+    session = await kit.session("w1")
+    await session.inline("s1")
+    view = json.loads(await top(kit, "--json"))
+    (worker,) = view["fleet"]["workers"]
+    (delivery,) = view["fleet"]["deliveries"]
+    (queue,) = view["fleet"]["queues"]
+    assert (worker["id"], worker["steps"], worker["concurrency"]) == ("w1", 1, 10)
+    assert (delivery["run_id"], delivery["worker"], delivery["lease_left"]) == (session.run_id, "w1", 30)
+    assert (queue["in_flight"], queue["delayed"], queue["workers"]) == (1, 1, 1)
+    assert view["rates"] == [{"queue": "default", "arriving": 0, "leaving": 0}]
+
+
+async def test_once_prints_it_for_people(kit: StoreKit) -> None:
+    await announce(kit.world, "w1")
+    session = await kit.session("w1")
+    text = await top(kit, "--once")
+    assert "1 workers  1 open runs" in text
+    assert session.run_id in text
+    assert "30.0 s" in text
+
+
+def shown(view: View, **options: object) -> list[str]:
+    out = StringIO()
+    Console(file=out, width=200, markup=False, highlight=False).print(render(view, "wf", **options))  # type: ignore[arg-type]
+    return [" ".join(line.split()) for line in out.getvalue().splitlines()]
+
+
+def delivery(left: float, worker: str = "w1", kind: str = "run", key: str = "wake") -> InFlight:
+    return InFlight(f"m{left:g}", 2, kind, "wrun_1", key, 1, worker, left, "default")
+
+
+def test_the_view_names_who_holds_what_until_when() -> None:
+    fleet = Fleet(
+        at=0,
+        queues=[QueueFigures("default", ready=2, lapsed=1, in_flight=2, oldest_seconds=4, workers=1)],
+        workers=[LiveWorker("w1", "b1", ["default", "mail"], 10, 3, 7, True, 0.5)],
+        deliveries=[delivery(0, "dead"), delivery(3, kind="step", key="s4"), delivery(9)],
+        open_runs=5,
+        parked_runs=1,
+        dead_letters=2,
+        rescues=6,
+    )
+    lines = shown(View(fleet, [Rate("default", 1.5, 0.5)]))
+    assert lines[0] == ("wf 00:00:00 UTC 1 workers 5 open runs 1 parked 2 dead letters 6 rescues so far")
+    assert "w1 b1 default, mail 3/10 7 2 3.0 s draining" in lines
+    assert "default 3 4.0 s 1.5 0.5 2 1 0 1" in lines
+    assert "wrun_1 wake lapsed m0 2 1 default dead" in lines
+    assert "wrun_1 step s4 3.0 s m3 2 1 default w1" in lines
+    assert shown(View(fleet, []), lines=1)[-1] == "and 2 more"
+
+
+def test_an_empty_fleet_says_so_and_old_figures_say_that_they_are_old() -> None:
+    nothing = Fleet(0, [], [], [], 0, 0, 0, 0)
+    lines = shown(View(nothing, []), trouble="no answer from Redis; what follows is old")
+    assert lines[0] == "no answer from Redis; what follows is old"
+    assert {"no live workers", "no queues yet", "nothing in flight"} <= set(lines)
+
+
+async def test_names_of_users_are_not_taken_for_markup(kit: StoreKit, reader: FleetReader) -> None:
+    await announce(kit.world, "w1", build="[bold]b[/bold]")
+    fleet = await reader.read()
+    assert any("[bold]b[/bold]" in line for line in shown(View(fleet, [])))
