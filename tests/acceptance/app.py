@@ -13,23 +13,26 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.core.retry import RetryPolicy
-from worker.sdk.calls import ChildRun, as_completed, sleep, start_child
-from worker.sdk.errors import (
+from worker import (
+    BaseHook,
     FatalError,
     HookConflictError,
     RemoteError,
     RetryableError,
+    RetryPolicy,
     RunCancelledError,
     SerializationError,
     StepCrashedError,
     StepTimeoutError,
     WorkflowError,
     WorkflowRunFailedError,
+    Workflows,
+    as_completed,
+    get_step_metadata,
+    is_cancelled,
+    sleep,
+    start,
 )
-from worker.sdk.hooks import BaseHook
-from worker.sdk.registry import Workflows
-from worker.sdk.step import get_step_metadata, is_cancelled
 
 wf = Workflows()
 
@@ -405,7 +408,7 @@ async def parent_of_cleans_up() -> str:
 
 @wf.workflow
 async def parent_of_a_cancelled_child() -> str:
-    child: ChildRun[str] = start_child(cleans_up)
+    child = await start(cleans_up)
     try:
         return await child.return_value()
     except RunCancelledError:
@@ -414,7 +417,7 @@ async def parent_of_a_cancelled_child() -> str:
 
 @wf.workflow
 async def parent_that_lets_go() -> str:
-    child = start_child(one_held_step.with_options(detach=True))
+    child = await start(one_held_step.with_options(detach=True))
     return child.run_id
 
 

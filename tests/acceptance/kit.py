@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from world_redis.entities import message_of
 from world_redis.events import Event, EventType
@@ -25,9 +25,7 @@ from world_redis.log import Log, Snapshot
 from world_redis.messages import Held
 from world_redis.transition import OpenStep
 from world_redis.world import RedisWorld
-from worker.sdk.client import Client
-from worker.sdk.registry import WorkflowDefinition
-from worker.sdk.run import Run
+from worker import Client, Run, WorkflowDefinition
 from worker.settings import Settings
 
 T = TypeVar("T")
@@ -40,12 +38,16 @@ PATIENCE = 15.0  # seconds a wait may take before the test fails; nothing here t
 FINISHED = ("completed", "failed", "cancelled")
 
 
-async def until(what: str, look: Callable[[], Awaitable[T] | T], *, within: float = PATIENCE) -> T:
+@overload
+async def until(what: str, look: Callable[[], Awaitable[T]], *, within: float = PATIENCE) -> T: ...
+@overload
+async def until(what: str, look: Callable[[], T], *, within: float = PATIENCE) -> T: ...
+async def until(what: str, look: Callable[[], Any], *, within: float = PATIENCE) -> Any:
     """Look every 10 ms until the answer is true, and return it. `what` names what did not come."""
     end = time.monotonic() + within
     while True:
         found = look()
-        seen: T = await found if inspect.isawaitable(found) else found
+        seen = await found if inspect.isawaitable(found) else found
         if seen:
             return seen
         assert time.monotonic() < end, f"not within {within:g} s: {what}"

@@ -5,7 +5,7 @@ import pytest
 from tests.acceptance import app
 from tests.acceptance.kit import Fleet, until
 from world_redis.events import EventType
-from worker.sdk.errors import RunCancelledError, RunExpiredError
+from worker import RunCancelledError, RunExpiredError
 
 
 async def test_cancel_lets_finally_run_steps_and_ends_the_run_cancelled(fleet: Fleet) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.acceptance import app
 from tests.acceptance.kit import Fleet
-from worker.sdk.errors import HookNotFoundError
+from worker import HookNotFoundError
 
 
 async def test_async_for_takes_every_payload_in_order(fleet: Fleet) -> None:

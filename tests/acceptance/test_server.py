@@ -16,7 +16,7 @@ from tests.servers import start_test_server
 from world_redis.embedded import EmbeddedServer
 from world_redis.events import EventType
 from world_redis.liveness import check, read_partition
-from worker.sdk.run import Run
+from worker import Run
 
 RUNS = 200
 LOST_BYTES = 100_000  # of the log's end: about a second of it

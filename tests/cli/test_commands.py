@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,11 @@ class Shell:
 
 
 @pytest.fixture
-def shell(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+def shell(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setenv("WORKFLOW_REDIS_URL", redis_url)
     monkeypatch.setenv("WORKFLOW_NAMESPACE", namespace)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    yield Shell(redis_url, namespace)
+    return Shell(redis_url, namespace)
 
 
 THIS = "test_commands"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from worker import (
@@ -21,18 +22,26 @@ from worker import (
 wf = Workflows()
 effects: list[tuple[str, str]] = []
 """(run id, what) of every step body that ran, in this process."""
+on_effect: list[Callable[[str], None]] = []
+"""Told of every step body as it starts."""
+
+
+def note(what: str) -> None:
+    effects.append((get_step_metadata().run_id, what))
+    for tell in on_effect:
+        tell(what)
 
 
 @wf.step
 async def mark(what: str) -> str:
-    effects.append((get_step_metadata().run_id, what))
+    note(what)
     return what
 
 
 @wf.step(retry=RetryPolicy(max_attempts=3, initial=2, backoff=1, jitter=0))
 async def second_time_lucky(what: str) -> str:
     attempt = get_step_metadata().attempt
-    effects.append((get_step_metadata().run_id, f"{what}-{attempt}"))
+    note(f"{what}-{attempt}")
     if attempt == 1:
         raise ValueError("not yet")
     return what
@@ -40,7 +49,7 @@ async def second_time_lucky(what: str) -> str:
 
 @wf.step
 async def refuse(what: str) -> None:
-    effects.append((get_step_metadata().run_id, what))
+    note(what)
     raise FatalError(what)
 
 
@@ -120,7 +129,7 @@ async def failing_child() -> str:
 
 @wf.workflow
 async def lets_a_child_go() -> list[str]:
-    child = start(in_a_row)
+    child = await start(in_a_row)
     first = await mark("d")
     return [first, *await child.return_value()]
 
@@ -168,3 +177,9 @@ async def pairs() -> list[str]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(both(name)) for name in "ab"]
     return [task.result() for task in tasks]
+
+
+@wf.workflow
+async def two_words() -> list[str]:
+    async with Go.wait() as hook:
+        return [(await hook).word, await mark("a"), (await hook).word]

@@ -161,6 +161,8 @@ async def test_a_poison_suspect_waits_for_an_empty_worker_and_goes_alone(kit: St
     taken = await kit.queue("busy").take(0, ["default"], runs=9, steps=9, empty=False)
     assert (len(taken.deliveries), taken.crowded) == (1, True)
     assert taken.deliveries[0].run_id != suspect
+    taken = await kit.queue("busy").take(0, ["default"], runs=0, steps=0, empty=False)
+    assert taken.crowded, "a worker that makes room asks for nothing and must not forget why"
     await kit.start()
     taken = await kit.queue("empty").take(0, ["default"], runs=9, steps=9, empty=True)
     assert [(d.run_id, d.attempt) for d in taken.deliveries] == [(suspect, 3)]

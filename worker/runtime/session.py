@@ -88,7 +88,9 @@ class Session:
         rescue = delivery.payload == b"rescue"
         if self._known.status in ("parked", "absent"):
             self._known.status = ""  # a wake says that something has changed
-        self._known.need_table |= rescue or delivery.attempt > 1
+        # A live body needs no look at its steps, unless something says that an owner may be gone.
+        ownership = self._host.limits.inline_ownership
+        self._known.need_table |= rescue or delivery.attempt > 1 or not ownership
         fresh = delivery.number == 1 and delivery.payload != b"" and not rescue
         self._first = delivery if fresh else None
         self._changed.set()

@@ -66,17 +66,18 @@ local function promote(queue)
   end
 end
 
--- Budgets by kind; a poison suspect goes only to a worker that holds nothing else, and goes alone.
+-- Budgets by kind; a poison suspect goes only to a worker that holds nothing else, and goes alone. That one
+-- waits is told whatever the budget: a worker that makes room for it asks with none.
 local function admit(m, attempt)
   local kind = m.kind == 'step' and 'step' or 'run'
-  if alone or budget[kind] <= 0 then return false end
-  if attempt >= ALONE_FROM then
-    if not EMPTY or #deliveries > 0 then
-      crowded = 1
-      return false
-    end
-    alone = true
+  if alone then return false end
+  local suspect = attempt >= ALONE_FROM
+  if suspect and (not EMPTY or #deliveries > 0) then
+    crowded = 1
+    return false
   end
+  if budget[kind] <= 0 then return false end
+  alone = suspect
   budget[kind] = budget[kind] - 1
   return true
 end
