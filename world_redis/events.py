@@ -167,7 +167,7 @@ class Event(NamedTuple):
     at: int  # ms since the epoch: server time, or as given by the writer of a decisive event
     mark: bytes  # the writing transition's 8 random bytes (decisive events and starts), else b""
     data: bytes  # opaque payload
-    extra: str  # what the script adds: due time in ms, or the owner "mid:number:mode" of a start
+    extra: str  # added by the script: due ms · "message:number:mode" of a start · the run that goes on
 
     @property
     def decisive(self) -> bool:

@@ -1,11 +1,65 @@
-"""pytest plugin: what is different under WebAssembly."""
+"""pytest plugin: what stands in for the operating system under WebAssembly.
+
+There are no threads, no processes and no sockets there. The body loop needs none of them; the tests
+below do, and are skipped by name.
+"""
+
+import asyncio
+import time
+from asyncio import events
+from collections.abc import Sequence
+
+import pytest
 
 from worker.runtime import watchdog
 
+NOT_HERE = {
+    # test: why
+    "test_a_body_that_does_not_come_to_rest_is_interrupted": "the watchdog is a thread",
+    "test_every_process_asks_for_the_same_whatever_its_hash_seed": "starts processes",
+    "test_an_os_error_keeps_number_and_file_name": "error numbers are not Linux's",
+}
+
 
 class _NoWatchdog:
+    """Nobody looks, so nobody interrupts."""
+
     def add(self, watch: watchdog.Watch) -> None: ...
     def remove(self, watch: watchdog.Watch) -> None: ...
 
 
-watchdog._watchdog = _NoWatchdog
+class _Sleeper:
+    """A selector with nothing to select from."""
+
+    def select(self, timeout: float | None) -> Sequence[object]:
+        if timeout is None:
+            raise RuntimeError("this loop would wait for ever: nothing is scheduled")
+        time.sleep(timeout)
+        return ()
+
+
+class _Loop(asyncio.BaseEventLoop):
+    """CPython's own loop, without I/O. Pyodide's belongs to JavaScript and cannot be run until."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._selector = _Sleeper()
+
+    def _process_events(self, event_list: Sequence[object]) -> None: ...
+
+
+class _Policy(events._BaseDefaultEventLoopPolicy):
+    _loop_factory = _Loop
+
+
+def pytest_configure() -> None:
+    watchdog._watchdog = _NoWatchdog
+    events._set_running_loop(None)  # JavaScript's, which counts as running all the time
+    events._set_event_loop_policy(_Policy())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        reason = NOT_HERE.get(getattr(item, "originalname", item.name))
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=f"not under WebAssembly: {reason}"))

@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
+from worker import Client, Run, WorkflowDefinition
+from worker.settings import Settings
 from world_redis.entities import message_of
 from world_redis.events import Event, EventType
 from world_redis.keys import Keys
@@ -25,8 +27,6 @@ from world_redis.log import Log, Snapshot
 from world_redis.messages import Held
 from world_redis.transition import OpenStep
 from world_redis.world import RedisWorld
-from worker import Client, Run, WorkflowDefinition
-from worker.settings import Settings
 
 T = TypeVar("T")
 

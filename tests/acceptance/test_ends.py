@@ -4,8 +4,8 @@ import pytest
 
 from tests.acceptance import app
 from tests.acceptance.kit import Fleet, until
-from world_redis.events import EventType
 from worker import RunCancelledError, RunExpiredError
+from world_redis.events import EventType
 
 
 async def test_cancel_lets_finally_run_steps_and_ends_the_run_cancelled(fleet: Fleet) -> None:
@@ -55,7 +55,9 @@ async def test_terminate_ends_a_run_at_once_and_runs_nothing_more(fleet: Fleet) 
     with pytest.raises(RunCancelledError, match="now"):
         await run.return_value(timeout=2)
     fleet.effects.open_gate("a")
-    await until("the step is over", lambda: fleet.effects.most_at_once("a") and len(fleet.effects.all("a")) == 2)
+    await until(
+        "the step is over", lambda: fleet.effects.most_at_once("a") and len(fleet.effects.all("a")) == 2
+    )
     assert fleet.effects.all("cleaned-1") == []
     with pytest.raises(RunExpiredError):
         await run.cancel()

@@ -4,8 +4,8 @@ import pytest
 
 from tests.acceptance import app
 from tests.acceptance.kit import Fleet
-from world_redis.events import EventType
 from worker import WorkflowRunFailedError
+from world_redis.events import EventType
 
 
 async def test_a_fatal_error_is_caught_by_the_body_at_once(fleet: Fleet) -> None:

@@ -132,6 +132,7 @@ async def test_a_false_redelivery_to_the_worker_that_holds_the_run_starts_nothin
     owner = (await fleet.running(run)).owner
     assert owner is not None
     await fleet.lapse(owner)
+
     async def redelivered() -> bool:
         return fleet.workers[0].said("redelivered")
 

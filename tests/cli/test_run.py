@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from worker.cli.run import UNFINISHED_EXIT_CODE
+from world_redis.embedded import EmbeddedServer
+
 REPOSITORY = Path(__file__).parents[2]
 
 APP = """
@@ -153,6 +156,19 @@ def test_the_second_signal_ends_the_process_at_once(process: Process) -> None:
         assert worker.wait(20) == 130
 
 
+def test_a_server_that_is_away_does_not_hold_the_process(
+    process: Process, private_server: EmbeddedServer
+) -> None:
+    url = private_server.url
+    arguments = ("run", "app:wf", "--metrics-port", "0", "--drain-timeout", "0.1")
+    with process.background(*arguments, WORKFLOW_REDIS_URL=url) as worker:
+        until(worker, "worker started")
+        private_server.stop()
+        until(worker, "waiting for Redis")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) in (0, UNFINISHED_EXIT_CODE)
+
+
 def test_a_worker_py_of_the_user_shadows_nothing_and_is_named(process: Process) -> None:
     (process.folder / "worker.py").write_text("raise SystemExit('the wrong worker')")
     with process.background("run", "app:wf", "--metrics-port", "0") as worker:
@@ -186,3 +202,4 @@ def test_dev_brings_a_server_and_restarts_when_code_changes(process: Process) ->
         until(dev, "a source file changed")
         until(dev, "worker started")
         dev.send_signal(signal.SIGINT)
+        assert dev.wait(20) == 0

@@ -10,8 +10,8 @@ from worker import (
     BaseHook,
     FatalError,
     RetryPolicy,
-    Workflows,
     WorkflowRunFailedError,
+    Workflows,
     continue_as_new,
     get_step_metadata,
     patched,
@@ -68,6 +68,12 @@ async def fan_out() -> list[str]:
     """Three inline, two queued, then one more."""
     done = await asyncio.gather(*(mark(name) for name in "abcde"))
     return [*done, await mark("f")]
+
+
+@wf.workflow
+async def one_elsewhere() -> str:
+    """Its step is queued: other queues are never run inline where they are not served."""
+    return await mark.with_options(queue="other")("a")
 
 
 @wf.workflow

@@ -11,10 +11,17 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from worker import WorkflowDefinition, Workflows
+from worker.executors.asynchronous import AsyncExecutor
+from worker.executors.threads import ThreadExecutor
+from worker.runtime.host import Host, Limits, Slots
+from worker.runtime.intake import Intake
+from worker.runtime.stepcall import StepRunner
+from worker.runtime.telemetry import Telemetry
 from world_redis.events import FINISHED, Event
 from world_redis.hooks import HookAddress, Hooks, Tokens
 from world_redis.ids import new_mark, new_run_id
@@ -25,13 +32,6 @@ from world_redis.queue import Queue
 from world_redis.runs import Runs
 from world_redis.scripts import ScriptCall, Switches
 from world_redis.world import RedisWorld
-from worker import WorkflowDefinition, Workflows
-from worker.executors.asynchronous import AsyncExecutor
-from worker.executors.threads import ThreadExecutor
-from worker.runtime.host import Host, Limits, Slots
-from worker.runtime.intake import Intake
-from worker.runtime.stepcall import StepRunner
-from worker.runtime.telemetry import Telemetry
 
 LEASE = 30.0  # seconds, of a clock that costs nothing
 PATIENCE = 10.0  # real seconds a process may work before the test fails; none needs one
@@ -66,13 +66,15 @@ def _scores(reply: Any) -> list[Any]:
 
 @dataclass(slots=True)
 class Cut:
-    """Die at the `nth` call: before its script runs, or `answered` by the store but not told."""
+    """Die, or fall asleep, at the `nth` call: before its script runs, or `answered` but not told yet."""
 
     nth: int
     answered: bool
+    sleeps: bool = False
 
     def __str__(self) -> str:
-        return f"cut {'after' if self.answered else 'before'} call {self.nth}"
+        what = "falls asleep" if self.sleeps else "dies"
+        return f"{what} {'after' if self.answered else 'before'} call {self.nth}"
 
 
 class CutPorts:
@@ -82,18 +84,24 @@ class CutPorts:
         self._world, self._clock, self._cut = world, clock, cut
         self.calls: list[str] = []  # scripts asked for, in order
         self.dead = asyncio.Event()
+        self.asleep = asyncio.Event()
+        self.woken = asyncio.Event()
         self.tasks: set[asyncio.Task[Any]] = set()
 
     async def call(self, call: ScriptCall) -> list[Any]:
         if self.dead.is_set():
             raise asyncio.CancelledError  # the dead ask for nothing
         self.calls.append(call.script)
-        if self._cut is not None and len(self.calls) == self._cut.nth:
-            if self._cut.answered:
-                await self._world(call)
-            self.dead.set()
-            await asyncio.Event().wait()
-        return await self._world(call)
+        if self._cut is None or len(self.calls) != self._cut.nth:
+            return await self._world(call)
+        reply = await self._world(call) if self._cut.answered else []
+        if self._cut.sleeps:
+            self.asleep.set()
+            await self.woken.wait()
+            return reply or await self._world(call)
+        self.dead.set()
+        await asyncio.Event().wait()
+        return reply
 
     def server(self) -> str:
         return self._world.server
@@ -141,6 +149,7 @@ class Process:
         registry: Workflows,
         *,
         cut: Cut | None = None,
+        queues: Sequence[str] = ("default",),
         concurrency: int = 10,
         limits: Limits | None = None,
     ) -> None:
@@ -154,7 +163,7 @@ class Process:
             queue=Queue(self.ports.call, self.name),
             tokens=Tokens(world),
             registry=registry,
-            queues=["default"],
+            queues=queues,
             steps=StepRunner(self.ports, {"async": AsyncExecutor(), "thread": ThreadExecutor(concurrency)}),
             slots=Slots(concurrency),
             holdings=Unkept(),
@@ -167,14 +176,23 @@ class Process:
     async def work(self, over: Callable[[], Awaitable[bool]]) -> None:
         """Take and work until `over`, or until it dies. The clock moves while there is nothing to do."""
         working = asyncio.create_task(self._work(over))
-        dying = asyncio.create_task(self.ports.dead.wait())
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.wait({working, dying}, return_when=asyncio.FIRST_COMPLETED)
-        dying.cancel()
+        await self._first(working, self.ports.dead)
         if self.ports.dead.is_set():
             await self.die(working)
         else:
             await working
+
+    async def work_until_asleep(self, over: Callable[[], Awaitable[bool]]) -> asyncio.Task[None]:
+        """Take and work until it falls asleep, or until `over`. The task goes on when it is woken."""
+        working = asyncio.create_task(self._work(over))
+        await self._first(working, self.ports.asleep)
+        return working
+
+    async def _first(self, working: asyncio.Task[None], event: asyncio.Event) -> None:
+        waiting = asyncio.create_task(event.wait())
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
 
     async def _work(self, over: Callable[[], Awaitable[bool]]) -> None:
         while not await over():
@@ -186,8 +204,9 @@ class Process:
 
     async def rest(self) -> None:
         """Wait until nothing is in flight here."""
-        while not self.intake.empty:
-            await asyncio.sleep(0.0002)
+        async with asyncio.timeout(PATIENCE):
+            while not self.intake.empty:
+                await asyncio.sleep(0.0002)
 
     async def die(self, *more: asyncio.Task[Any]) -> None:
         """Everything it was doing stops where it stands."""
@@ -198,6 +217,11 @@ class Process:
             for task in doomed:
                 task.cancel()
             await asyncio.wait(doomed)
+        await self.close()
+
+    async def leave(self) -> None:
+        """Let what it does come to an end, then go."""
+        await self.rest()
         await self.close()
 
     async def close(self) -> None:

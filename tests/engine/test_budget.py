@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import orjson
-import pytest
 
 from tests.engine import app
 from tests.engine.kit import Process, Stage
-from world_redis.hooks import HookAddress, Hooks
 from worker.core.records import HookReceived, pack
+from world_redis.hooks import HookAddress, Hooks
 
 STEPS = 1000
 
 
-@pytest.fixture
-def told() -> Iterator[list[str]]:
-    """What step bodies say as they start, while the test runs."""
-    said: list[str] = []
-    app.on_effect.append(said.append)
-    yield said
-    app.on_effect.remove(said.append)
+@contextmanager
+def noted(process: Process) -> Iterator[list[int]]:
+    """For every step body that starts: how many scripts its process has called before."""
+    seen: list[int] = []
+
+    def look(what: str) -> None:
+        seen.append(len(process.ports.calls))
+
+    app.on_effect.append(look)
+    yield seen
+    app.on_effect.remove(look)
 
 
-async def run_to_rest(stage: Stage, process: Process) -> None:
+async def run_to_rest(process: Process) -> None:
     """Take and work until there is nothing more to do now."""
     while True:
         before = len(process.ports.calls)
@@ -45,22 +49,18 @@ async def test_starting_a_run_is_one_round_trip(stage: Stage) -> None:
 
 async def test_a_taken_run_reaches_its_first_body_in_one_round_trip(stage: Stage) -> None:
     process = stage.process()
-    calls: list[int] = []
-    app.on_effect.append(lambda what: calls.append(len(process.ports.calls)))
     await stage.start(app.in_a_row)
-    await run_to_rest(stage, process)
-    app.on_effect.pop()
+    with noted(process) as calls:
+        await run_to_rest(process)
     assert process.ports.calls[:2] == ["take", "append"]
     assert calls[0] == 2
 
 
 async def test_each_further_inline_step_is_one_round_trip_at_step_2_and_at_step_1000(stage: Stage) -> None:
     process = stage.process()
-    calls: list[int] = []
-    app.on_effect.append(lambda what: calls.append(len(process.ports.calls)))
     run_id = await stage.start(app.many, STEPS)
-    await run_to_rest(stage, process)
-    app.on_effect.pop()
+    with noted(process) as calls:
+        await run_to_rest(process)
     assert await stage.finished(run_id)
     between = [after - before for before, after in zip(calls, calls[1:], strict=False)]
     assert between[0] == 1 and between[-1] == 1
@@ -69,39 +69,34 @@ async def test_each_further_inline_step_is_one_round_trip_at_step_2_and_at_step_
     assert Counter(process.ports.calls)["append"] == 1 + STEPS
 
 
-async def test_a_queued_step_is_two_round_trips(stage: Stage) -> None:
-    process = stage.process()
-    run_id = await stage.start(app.fan_out)
-    await run_to_rest(stage, process)
+async def test_a_queued_step_is_two_round_trips_and_its_run_is_woken_with_one(stage: Stage) -> None:
+    home, elsewhere = stage.process(), stage.process(queues=["other"])
+    run_id = await stage.start(app.one_elsewhere)
+    for process in (home, elsewhere, home):
+        await run_to_rest(process)
     assert await stage.finished(run_id)
-    assert process.ports.calls.count("step_claim") == 2
-    ends = sum(1 for e in await stage.events(run_id) if e.type == "step_completed")
-    assert ends == 6
-    # Its claim and its end: the rest is the run's own, at most one for each wake beside those of the steps.
-    own = len([call for call in process.ports.calls if call in ("append", "settle")]) - 2
-    assert own <= 1 + 6 + 2
+    assert [call for call in elsewhere.ports.calls if call != "take"] == ["step_claim", "append"]
+    # Its first pass, then the wake: it learns of the end, and ends.
+    assert len([call for call in home.ports.calls if call != "take"]) <= 1 + 2
 
 
-@pytest.mark.parametrize("live_runs", [1000])
-async def test_a_hook_resume_and_the_wake_of_its_live_run_are_one_and_at_most_two(
-    stage: Stage, live_runs: int
-) -> None:
+async def test_a_hook_resume_and_the_wake_of_its_live_run_are_one_and_at_most_two(stage: Stage) -> None:
     process = stage.process()
     run_id = await stage.start(app.two_words)
-    await run_to_rest(stage, process)
+    await run_to_rest(process)
     table = (await stage.read(run_id)).table
     assert table is not None
     (hook,) = table.hooks
+    nobody = HookAddress(run_id, "h9")
+    await Hooks(stage.world).resume(nobody, "t", "r0", b"")  # the server has the script from here on
     stage.world.round_trips.clear()
     process.ports.calls.clear()
     record = pack(HookReceived(orjson.dumps({"word": "go"}), "r1"))
     await Hooks(stage.world).resume(HookAddress(run_id, hook.id), hook.token, "r1", record)
     assert stage.world.round_trips == {"hook_resume": 1}
 
-    calls: list[int] = []
-    app.on_effect.append(lambda what: calls.append(len(process.ports.calls)))
-    await run_to_rest(stage, process)
-    app.on_effect.pop()
+    with noted(process) as calls:
+        await run_to_rest(process)
     own = [call for call in process.ports.calls[: calls[0]] if call != "take"]
     assert len(own) <= 2, own
 
@@ -109,10 +104,10 @@ async def test_a_hook_resume_and_the_wake_of_its_live_run_are_one_and_at_most_tw
 async def test_a_wake_of_a_resting_live_run_reads_nothing_again(stage: Stage) -> None:
     process = stage.process()
     run_id = await stage.start(app.two_words)
-    await run_to_rest(stage, process)
+    await run_to_rest(process)
     process.ports.calls.clear()
     await stage.resume(run_id, "r1", pack(HookReceived(orjson.dumps({"word": "go"}), "r1")))
-    await run_to_rest(stage, process)
+    await run_to_rest(process)
     assert "run_read" not in process.ports.calls
 
 
@@ -120,7 +115,7 @@ async def test_a_trivial_step_costs_at_most_300_bytes(stage: Stage) -> None:
     sizes = []
     for steps in (1, 1 + STEPS):
         run_id = await stage.start(app.many, steps)
-        await run_to_rest(stage, stage.process())
+        await run_to_rest(stage.process())
         assert await stage.finished(run_id)
         _, log, entities, _ = stage.world.keys.run(0, run_id)
         size = 0

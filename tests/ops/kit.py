@@ -177,11 +177,6 @@ class Prometheus(Process):
         data = await self.api("query?" + urllib.parse.urlencode({"query": expression}))
         return [Sample(row["metric"], float(row["value"][1])) for row in data["result"]]
 
-    async def value(self, expression: str) -> float:
-        """The value of a query that answers one sample; NaN while there is none."""
-        samples = await self.query(expression)
-        return samples[0].value if samples else float("nan")
-
 
 def _config(targets: dict[str, list[int]]) -> dict[str, Any]:
     return {

@@ -46,8 +46,8 @@ async def test_a_killed_worker_moves_the_series_and_every_panel_has_data(
         ports = [await endpoint_port(worker) for worker in workers]
         targets = {"workers": ports, "exporter": [exporter.port]}
         async with Prometheus(tmp_path, targets) as prometheus:
-            await _reaches(prometheus, 'count(workflow_replays_total{job="workers"})', 2)
-            await _reaches(prometheus, "workflow_workers", 2)
+            await _holds(prometheus, 'count(workflow_replays_total{job="workers"}) == 2')
+            await _holds(prometheus, "workflow_workers == 2")
             await _a_worker_dies(fleet, prometheus)
             await _the_survivor_works(fleet, prometheus)
             await _the_alerts_are_evaluated(prometheus)
@@ -58,19 +58,19 @@ async def test_a_killed_worker_moves_the_series_and_every_panel_has_data(
 async def _a_worker_dies(fleet: Fleet, prometheus: Prometheus) -> None:
     run = await fleet.start(app.held_then_marks)
     (start,) = await fleet.effects.started("a")
-    await _reaches(prometheus, 'workflow_deliveries_in_flight{queue="default"}', 1)
-    assert await prometheus.value("sum(workflow_inline_owned_recoveries_total)") == 0
+    await _holds(prometheus, 'workflow_deliveries_in_flight{queue="default"} == 1')
+    await _holds(prometheus, "sum(workflow_inline_owned_recoveries_total) == 0")
     fleet.by_pid(start.pid).kill()
     await fleet.effects.started("a", 2)
-    await _reaches(prometheus, "sum(workflow_inline_owned_recoveries_total)", 1)
-    await _reaches(prometheus, 'sum(workflow_redeliveries_total{kind="run"})', 1)
-    await _reaches(prometheus, 'sum(workflow_dispatch_rows_total{row="owned-recovery"})', 1)
-    await _reaches(prometheus, 'count(up{job="workers"} == 1)', 1)
+    await _holds(prometheus, "sum(workflow_inline_owned_recoveries_total) >= 1")
+    await _holds(prometheus, 'sum(workflow_redeliveries_total{kind="run"}) >= 1')
+    await _holds(prometheus, 'sum(workflow_dispatch_rows_total{row="owned-recovery"}) >= 1')
+    await _holds(prometheus, 'count(up{job="workers"} == 1) == 1')
     fleet.effects.open_gate("a")
     assert await fleet.finished(run) == "completed"
-    await _reaches(prometheus, 'sum(workflow_runs_total{status="completed"})', 1)
-    await _reaches(prometheus, "workflow_open_runs", 0)
-    await _reaches(prometheus, "workflow_workers", 1)
+    await _holds(prometheus, 'sum(workflow_runs_total{status="completed"}) >= 1')
+    await _holds(prometheus, "workflow_open_runs == 0")
+    await _holds(prometheus, "workflow_workers == 1")
 
 
 async def _the_survivor_works(fleet: Fleet, prometheus: Prometheus) -> None:
@@ -78,7 +78,7 @@ async def _the_survivor_works(fleet: Fleet, prometheus: Prometheus) -> None:
     for done in (3, 6):
         run = await fleet.start(app.three_marks, f"run-{done}")
         assert await fleet.finished(run) == "completed"
-        await _reaches(prometheus, 'sum(workflow_steps_total{step="work"})', done)
+        await _holds(prometheus, f'sum(workflow_steps_total{{step="work"}}) >= {done}')
 
 
 async def _the_alerts_are_evaluated(prometheus: Prometheus) -> None:
@@ -114,11 +114,9 @@ async def _every_panel_has_data(prometheus: Prometheus) -> None:
     assert _only(recovered) > 0, "the top row shows the rescue"
 
 
-async def _reaches(prometheus: Prometheus, query: str, value: float) -> None:
-    async def look() -> bool:
-        return await prometheus.value(query) == value
-
-    await until(f"{query} is {value:g}", look)
+async def _holds(prometheus: Prometheus, condition: str) -> None:
+    """Wait until a comparison answers a sample."""
+    await until(condition, lambda: prometheus.query(condition))
 
 
 def _only(samples: list[Sample]) -> float:

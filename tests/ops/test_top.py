@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import pty
+import signal
 import subprocess
 import sys
 from io import StringIO
@@ -95,3 +98,47 @@ async def test_names_of_users_are_not_taken_for_markup(kit: StoreKit, reader: Fl
     await announce(kit.world, "w1", build="[bold]b[/bold]")
     fleet = await reader.read()
     assert any("[bold]b[/bold]" in line for line in shown(View(fleet, [])))
+
+
+# --- live -------------------------------------------------------------------------------------------
+
+
+async def test_the_live_view_ends_at_ctrl_c(kit: StoreKit) -> None:
+    await announce(kit.world, "w1")
+    process, terminal = _on_a_terminal(kit.url, kit.world.keys.namespace)
+    try:
+        await asyncio.to_thread(_read_until, terminal, "1 workers")
+        process.send_signal(signal.SIGINT)
+        await asyncio.to_thread(_read_until, terminal, "")
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+def _on_a_terminal(url: str, namespace: str) -> tuple[subprocess.Popen[bytes], int]:
+    """`worker top`, and the terminal it writes to."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "worker.cli.main", "top", "--interval", "0.1"],
+        cwd=ROOT,
+        env={"WORKFLOW_REDIS_URL": url, "WORKFLOW_NAMESPACE": namespace, "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    return process, ours
+
+
+def _read_until(terminal: int, text: str) -> None:
+    """Read what is shown until it has `text`; without a text until the program ends."""
+    seen = ""
+    while not text or text not in seen:
+        try:
+            seen += os.read(terminal, 4096).decode(errors="replace")
+        except OSError:  # the other end is closed
+            assert not text, seen
+            return

@@ -19,7 +19,17 @@ from world_redis.events import FINISHED
 from world_redis.ids import new_mark
 from world_redis.log import Snapshot
 from world_redis.messages import Delivery, Kind
-from world_redis.transition import Decision, Epoch, Fact, Reply, Send, Transition
+from world_redis.transition import (
+    Decision,
+    Epoch,
+    Fact,
+    OpenHook,
+    OpenStep,
+    OpenWait,
+    Reply,
+    Send,
+    Transition,
+)
 
 STEPS = 300
 OVER = (A.SUPERSEDED, A.LOST, A.GONE, A.NOT_FOUND, A.EXPIRED)
@@ -300,6 +310,8 @@ class Model:
         assert work.saw is not None
         work.seq += 1
         advanced = bool(parts.get("facts")) and self.dice.random() < 0.5
+        if advanced and parts.get("settles") and self._ends_all(parts, work.saw):
+            parts["decisions"] = [*parts.get("decisions", []), Decision(E.RUN_COMPLETED)]
         work.last = Transition(
             work.delivery.run_id,
             new_mark(),
@@ -322,6 +334,16 @@ class Model:
         if reply.status in FINISHED and work.delivery.run_id in self.runs:
             self.runs.remove(work.delivery.run_id)
         return reply
+
+    def _ends_all(self, parts: dict[str, Any], saw: Snapshot) -> bool:
+        """Would a body that has seen these facts have nothing left to wait for?"""
+        assert saw.table is not None
+        entities: list[OpenStep | OpenWait | OpenHook] = [
+            *saw.table.steps,
+            *saw.table.waits,
+            *saw.table.hooks,
+        ]
+        return {entity.id for entity in entities} <= {fact.id for fact in parts["facts"]}
 
     # -- the end ---------------------------------------------------------------------------------------
 

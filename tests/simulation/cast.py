@@ -7,7 +7,7 @@ virtual time as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from worker.core.retry import RetryPolicy
 from worker.sdk.calls import sleep
 from worker.sdk.errors import FatalError, HookConflictError
 from worker.sdk.hooks import BaseHook
-from worker.sdk.registry import WorkflowDefinition, Workflows
+from worker.sdk.registry import Step, WorkflowDefinition, Workflows
 from worker.sdk.step import get_resources, get_step_metadata
 
 wf = Workflows()
@@ -69,6 +69,21 @@ async def hanging() -> int:
     async with _work():
         await asyncio.sleep(60)
         return 0
+
+
+@wf.step
+async def stubborn(seconds: float, value: int) -> int:
+    """Cannot be stopped, like code in a thread."""
+    async with _work():
+        worker, loop = get_resources(), asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            try:
+                await asyncio.sleep(end - loop.time())
+            except asyncio.CancelledError:
+                if worker.dead:
+                    raise
+        return value
 
 
 @wf.step(cancellable=True)
@@ -230,6 +245,33 @@ async def mixed(width: int) -> int:
     return sum(task.result() for task in tasks) + await add(0, 0)
 
 
+@wf.workflow
+async def sturdy(width: int) -> int:
+    """Steps that outlast their leases."""
+    parts = await asyncio.gather(*(stubborn(4.0, n) for n in range(width)))
+    return await add(sum(parts), 1)
+
+
+# --- builds -------------------------------------------------------------------------------------
+
+
+class OldBuild(Workflows):
+    """The code before the last deploy: it does not know everything yet."""
+
+    _unknown = ("chain", "race", "aside", "flaky")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.include(wf)
+
+    def find_workflow(self, name: str, version: int) -> WorkflowDefinition[Any, Any] | None:
+        return None if name in self._unknown else super().find_workflow(name, version)
+
+    @property
+    def steps(self) -> Mapping[str, Step[Any, Any]]:
+        return {name: step for name, step in super().steps.items() if name not in self._unknown}
+
+
 # --- parts --------------------------------------------------------------------------------------
 
 Check = Callable[[Any], bool]
@@ -266,6 +308,7 @@ PARTS: tuple[Part, ...] = (
     Part(named, ("shared",), lambda result: result in ("got 1", "conflict 2"), payloads=1),
     Part(family, (2,), _is(5)),
     Part(retries, (), _is([2, "ValueError", "timeout"])),
+    Part(sturdy, (3,), _is(4)),
     Part(tidy, (), _is(5), payloads=1),
     Part(careful, (0.5,), _among("done", "stopped")),
     Part(careful, (9.0,), _among("done", "stopped")),

@@ -29,7 +29,7 @@ from worker.runtime.host import SPEC, Limits
 from worker.sdk.step import StepMetadata
 
 from . import invariants
-from .cast import PARTS, Part, wf
+from .cast import PARTS, OldBuild, Part, wf
 from .loop import VirtualLoop
 from .store import QUEUES, Store, at_once
 from .trace import Names, answered, asked
@@ -89,6 +89,8 @@ class Weather:
     acts: float  # chance of an act from outside
     switches: Switches
     live_runs: int
+    tight: bool  # runs park and steps fail after a few crashes and refusals
+    deploys: bool  # some workers run the code before the last deploy
     forgetful: bool  # the server may go back to what it was some time ago
 
     @staticmethod
@@ -104,6 +106,8 @@ class Weather:
             acts=rng.choice((0.02, 0.06)),
             switches=Switches(rng.random() > 0.08, rng.random() > 0.08),
             live_runs=rng.choice((0, 1, 1000, 1000)),
+            tight=not calm and rng.random() < 0.15,
+            deploys=rng.random() < 0.2,
             forgetful=not calm and rng.random() < 0.25,
         )
 
@@ -258,8 +262,8 @@ class Schedule:
     def _next_in_storm(self) -> None:
         rng, weather = self.rng, self.weather
         if rng.random() < weather.acts:
-            act = rng.choice(self._acts())
-            return act()
+            rng.choice(self._acts())()
+            return
         ready = self._ready()
         if ready and rng.random() >= weather.hurry:
             return self._serve(rng.choice(ready), self._fate())
@@ -271,7 +275,7 @@ class Schedule:
         ready = self._ready()
         if ready:
             return self._serve(self.rng.choice(ready), "reply")
-        if self._resume_missing():
+        if self._let_go() or self._resume_missing():
             return
         self._advance()
 
@@ -343,25 +347,26 @@ class Schedule:
         limits = Limits(
             max_inline_steps=rng.choice((1, 2, 3)),
             live_runs=self.weather.live_runs,
-            max_step_crashes=_NEVER,
-            max_deliveries=_NEVER,
-            park_after=_NEVER,
+            max_step_crashes=2 if self.weather.tight else _NEVER,
+            max_deliveries=6 if self.weather.tight else _NEVER,
+            park_after=5_000 if self.weather.tight else _NEVER,
             inline_ownership=self.weather.switches.inline_ownership,
             queue_backstop=self.weather.switches.queue_backstop,
             strict=True,
         )
         both = whole or rng.random() < 0.7 or not self._serves("side")
+        old = self.weather.deploys and not whole and rng.random() < 0.5
         worker = SimWorker(
             self,
             f"w{self._made}",
-            wf,
+            OldBuild() if old else wf,
             queues=list(QUEUES) if both else ["default"],
             concurrency=rng.choice((1, 2, 3)),
             limits=limits,
             drift=rng.choice((1.0, 1.0, 0.97, 1.03)),
-            build="new",
+            build="old" if old else "new",
         )
-        self.note(f"{worker.name} starts: {worker.host.queues} inline {limits.max_inline_steps} slots {worker.host.slots.size} drift {worker.drift}")
+        self.note(f"{worker.name} starts: {worker.build} build {'+'.join(worker.host.queues)} inline {limits.max_inline_steps} slots {worker.host.slots.size} drift {worker.drift}")
         self.workers.append(worker)
         worker.start()
 
@@ -384,8 +389,8 @@ class Schedule:
 
     # --- acts from outside ----------------------------------------------------------------------
 
-    def _acts(self) -> list[Callable[[], None]]:
-        acts = [self._resume_any, self._resume_any, self._resume_any, self._ring, self._ring, self._repeat_resume, self._drain]
+    def _acts(self) -> list[Callable[[], object]]:
+        acts: list[Callable[[], object]] = [self._resume_any, self._resume_any, self._resume_any, self._ring, self._ring, self._repeat_resume, self._drain]
         if len(self.runs) < self.weather.runs:
             acts += [self._start_run] * 4
         if self.rng.random() < 0.15:
@@ -394,6 +399,8 @@ class Schedule:
             acts.append(self._start_worker)
         if not self.calm:
             acts += [self._pause, self._silence, self._kill_any, self._restart, self._rob]
+        if self.weather.tight:
+            acts += [self._let_go] * 2
         if self.weather.forgetful:
             acts += [self._remember] * 4
             if self._snapshot is not None:
@@ -514,6 +521,18 @@ class Schedule:
             self.store.restarts += 1
             self.note("the server restarts")
 
+    def _let_go(self) -> bool:
+        """A parked run is tried again: by a build that has not refused it, or because somebody says so."""
+        parked = sorted(self.store.dump(logs=False).parked)
+        if not parked:
+            return False
+        run = self.rng.choice(parked)
+        build = "" if self.settling else self.rng.choice(("", "new"))
+        answer = at_once(Runs(self.store).unpark(run, build=build))
+        self.note(f"{build or 'somebody'} lets {self.names.run(run)} go → {answer}")
+        self._look()
+        return True
+
     def _remember(self) -> None:
         self._snapshot = self.store.snapshot()
         self.note("a replica has heard all until here")
@@ -572,7 +591,11 @@ class Schedule:
             worker.paused = worker.silent = 0
         while len(self.runs) < self.weather.runs:
             self._start_run()
-        able = [worker for worker in self._living() if not worker.host.draining]
+        for worker in self._living():
+            if worker.build == "old":
+                self.note(f"{worker.name} drains")
+                self.loop.call_soon(worker.drain)
+        able = [w for w in self._living() if not w.host.draining and w.build == "new"]
         if not able or not any("side" in worker.host.queues for worker in able):
             self._start_worker(whole=True)
 

@@ -6,7 +6,6 @@ import asyncio
 import signal
 import urllib.request
 from collections.abc import Callable, Iterable
-from types import FrameType
 
 import click
 
@@ -35,22 +34,21 @@ _SHOWN = ("inline_owned_recoveries", "rescues_fired", "redeliveries", "dispatch_
 @click.command()
 def demo() -> None:
     """Run an order on two workers, kill one of them in the middle of a step, watch the order go on."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _as_interrupt)
     logs.configure("WARNING")
     try:
         asyncio.run(_demo())
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         raise click.exceptions.Exit(130) from None
     except TimeoutError:
         raise Failure(f"the demo did not come to its end within {LIMIT:g} s") from None
 
 
-def _as_interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 async def _demo() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # As asyncio does it for Ctrl-C: at an await, never between a process and the note of its id.
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     screen = Screen()
     with EmbeddedServer.start() as server, Fleet(server.url) as fleet:
         screen.say("A private server and two workers, A and B.")

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -19,7 +18,6 @@ from .commands import Failure
 
 NAMESPACE = "demo"
 LEASE_SECONDS = 3
-_GRACE = 5.0  # seconds a worker gets to end
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _TOLD = ("demo", "worker.intake", "worker.session", "worker.delivery", "worker.keeper")  # loggers shown
 
@@ -54,17 +52,6 @@ class Member:
         """As a machine dies: nothing is handed back."""
         self._process.kill()
         self._process.wait()
-
-    def terminate(self) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-
-    def bury(self) -> None:
-        """Wait for its end; force it when it takes too long."""
-        try:
-            self._process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            self.kill()
         self._reader.join(1)
 
     def _read(self) -> None:
@@ -148,10 +135,9 @@ class Fleet:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Nothing of theirs is kept, and an impatient second Ctrl-C must find nothing left to wait for.
         for member in self.members:
-            member.terminate()
-        for member in self.members:
-            member.bury()
+            member.kill()
 
 
 def pid_of(worker_id: str) -> int:

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
 import sys
-import time
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -26,11 +25,13 @@ from ..sdk.client import Client, close_default_clients, use_client
 from ..settings import Settings
 from .commands import Failure, refuse
 from .loading import load_registry, shadows
+from .reload import end_with_parent, supervise
 
 log = logging.getLogger("worker.cli")
 
 SECOND_SIGNAL_EXIT_CODE = 130
-_LOOK = 0.5  # seconds between two looks at the source files
+UNFINISHED_EXIT_CODE = 1  # told to stop, and could not within the time
+_LAST_GRACE = 8.0  # seconds after the drain's own time
 _DATA = ".stepfleet"  # where `worker dev` keeps its server's data
 
 worker_options = [
@@ -93,12 +94,8 @@ def dev(
     url = settings.redis_url or f"embedded://{data.resolve()}"
     click.echo(f"worker dev: WORKFLOW_REDIS_URL={url}", err=True)
     if reload:
-        with_server = resolve(url)[1]
-        try:
-            sys.exit(_supervise(url))
-        finally:
-            if with_server is not None:
-                with_server.stop()
+        sys.exit(supervise(url))
+    end_with_parent()
     settings = settings.model_copy(update={"redis_url": url})
     leave(serve(registries, settings, queues=queues or ("default",), concurrency=concurrency, debugging=True))
 
@@ -181,6 +178,11 @@ class _Signals:
         self._asked = True
         os.write(2, b"stopping: running steps may end; once more to leave at once\n")
         self._worker.drain()
+        # The end of a drain speaks to the server; one that is away must not keep the process.
+        seconds = self._worker.settings.drain_seconds + _LAST_GRACE
+        last = threading.Timer(seconds, os._exit, (UNFINISHED_EXIT_CODE,))
+        last.daemon = True
+        last.start()
 
 
 def leave(code: int) -> None:
@@ -196,46 +198,3 @@ def _refuse_mixed_up(registries: Sequence[str]) -> None:
 
     if registries[0] in runs.commands:
         refuse(f"`worker run` starts a worker; did you mean `worker runs {' '.join(registries)}`?")
-
-
-# --- reloading ----------------------------------------------------------------------------------
-
-
-def _supervise(url: str) -> int:
-    """Run this command without reload in a child, again whenever a source file changes."""
-    arguments = [sys.executable, *sys.orig_argv[1:], "--no-reload"]
-    environment = {**os.environ, "WORKFLOW_REDIS_URL": url}
-    while True:
-        before = _sources()
-        child = subprocess.Popen(arguments, env=environment)
-        try:
-            while child.poll() is None and _sources() == before:
-                time.sleep(_LOOK)
-        except KeyboardInterrupt:
-            return child.wait()  # the terminal told it too
-        if child.poll() is None:
-            click.echo("worker dev: a source file changed, restarting", err=True)
-            child.terminate()
-            child.wait()
-        else:
-            click.echo(f"worker dev: ended with code {child.returncode}; waiting for a change", err=True)
-            try:
-                while _sources() == before:
-                    time.sleep(_LOOK)
-            except KeyboardInterrupt:
-                return child.returncode
-
-
-def _sources() -> dict[str, float]:
-    """Python files below the working directory and when they changed; hidden folders are left out."""
-    found = {}
-    for folder, names, files in os.walk("."):
-        names[:] = [name for name in names if not name.startswith(".") and name != "__pycache__"]
-        for file in files:
-            if file.endswith(".py"):
-                path = os.path.join(folder, file)
-                try:
-                    found[path] = os.stat(path).st_mtime
-                except OSError:
-                    continue
-    return found

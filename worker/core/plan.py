@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import orjson
+
 from world_redis.events import EventType
 from world_redis.ids import child_run_id
 from world_redis.messages import (
@@ -242,8 +244,11 @@ def _child(scene: Scene, made: Plan, call: ChildCall) -> None:
     made.decisions.append(
         Decision(EventType.STEP_CREATED, call.id, pack(record), mode="child", detach=call.detach)
     )
+    fields = run_fields(message)
+    if call.attributes:
+        fields["attributes"] = orjson.dumps(dict(call.attributes)).decode()
     made.children.append(
-        ChildStart(call.run_id, call.id, run_fields(message), call.input, queue, pack_run_message(message))
+        ChildStart(call.run_id, call.id, fields, call.input, queue, pack_run_message(message))
     )
 
 

@@ -173,6 +173,10 @@ class StepDelivery:
         order = self._order(message, claim)
         if claim.crashes > self._host.limits.max_step_crashes:
             return self._host.steps.give_up(order, claim.crashes)
+        context = message.context
+        if self._delivery.key == "s1" and claim.starts == 1 and context is not None:
+            waited = max(0, claim.now - context.created_at) / 1000
+            self._host.telemetry.time_to_first_step_seconds.observe(waited)
         run = self._run = self._host.steps.prepare(order)
         run.running.cancelled = claim.cancel_requested
         self._host.begin(run)

@@ -23,6 +23,7 @@ class Ending:
     call: StepCall
     run: StepRun
     end: StepEnd
+    at: float  # seconds of the ports' clock, when its code ended
 
 
 class Executions:
@@ -67,7 +68,7 @@ class Executions:
     async def _run(self, call: StepCall, run: StepRun) -> None:
         end = await self._host.steps.execute(run)
         del self.running[call.id]
-        self.ended[call.id] = Ending(call, run, end)
+        self.ended[call.id] = Ending(call, run, end, self._host.ports.now())
         self._changed()
         await run.over.wait()  # a timed-out thread keeps its slot until it has really ended
         self._host.finish(run)

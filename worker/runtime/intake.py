@@ -60,6 +60,7 @@ class Intake:
     def _free(self) -> None:
         """Something ended here. Work that a take had to leave may fit now; other work rings its bell."""
         self._freed.set()
+        self._count_in_flight()
         if self._limited:
             self._wake.set()
 
@@ -101,8 +102,15 @@ class Intake:
                 self._route(delivery)
             due = min(due, taken.due_in)
             more = more or len(taken.deliveries) == runs + steps > 0
+        self._count_in_flight()
         self._partitions.append(self._partitions.pop(0))  # nobody is always first
         return 0 if more else max(1, due)
+
+    def _count_in_flight(self) -> None:
+        gauge = self._host.telemetry.in_flight
+        gauge.labels("run").set(len(self._busy))
+        gauge.labels("step").set(len(self._steps))
+        gauge.labels("body").set(self._host.slots.taken)
 
     def _budget(self) -> tuple[int, int]:
         """Run messages and step messages this process may take now."""

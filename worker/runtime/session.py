@@ -72,8 +72,9 @@ class Session:
         self._first: Delivery | None = None  # a first delivery: it carries the run's input
         self._refusal: Refusal | None = None  # this process cannot take the run on
         self._verdict: Outcome | None = None  # the machinery ends the run, whatever its body wants
-        self._lost = ""  # a renewal said that another delivery holds the carrier
+        self._lost: tuple[Held, str] | None = None  # a renewal said that another delivery holds this carrier
         self._draining = False
+        self._ended_at = 0.0  # when the last step code ended that the latest transition recorded
         self._failed: set[str] = set()  # cancelled steps that this session tried to fail
         self._vain = (0, 0)  # head of the log, and how many transitions in a row were refused there
 
@@ -100,7 +101,7 @@ class Session:
         if word == "cancel":
             self._executions.signal()
         elif held == self._hand.carrier:
-            self._lost = word
+            self._lost = held, word
             self._changed.set()
         else:
             self._hand.drop([held])
@@ -141,14 +142,18 @@ class Session:
             except Exception as error:
                 log.exception("session failed", extra=self._about())
                 await self._abandon(Refusal("internal_error", repr(error)))
-            if not self.idle:
+            if self._waits():
                 await self._changed.wait()
+
+    def _waits(self) -> bool:
+        """Is there something to wait for? Ends that came in while the hand was given back are not: nobody
+        will call for them."""
+        return not self.idle and not (self._executions.ended and not self._hand)
 
     async def _pass(self) -> None:
         """Round and round until there is nothing to write."""
         while True:
-            if self._lost:
-                raise CarrierLost(self._lost)
+            self._look_at_carrier()
             await self._stand()
             self._look_at_clock()
             facts = self._facts()
@@ -163,6 +168,11 @@ class Session:
                 return await self._rest()
             reply = await self._commit(transition)
             await self._absorb(reply, transition, made, ahead)
+
+    def _look_at_carrier(self) -> None:
+        lost, self._lost = self._lost, None
+        if lost is not None and lost[0] == self._hand.carrier:
+            raise CarrierLost(lost[1])
 
     # --- knowing ------------------------------------------------------------------------------------------
 
@@ -332,6 +342,7 @@ class Session:
     # --- committing -----------------------------------------------------------------------------------------
 
     async def _commit(self, transition: Transition) -> Reply:
+        self._guard(transition.settles)
         context = self._known.context
         last = transition.decisions[-1] if transition.decisions else None
         ends = last is not None and last.type in _ENDS
@@ -376,11 +387,14 @@ class Session:
             raise InternalError(f"refused {_VAIN} times at slot {reply.head}: {reply.answer.value}")
 
     def _record_ends(self, transition: Transition, reply: Reply) -> None:
-        """A fact that was judged is done with, whatever the verdict."""
-        for fact, answer in zip(transition.facts, reply.facts, strict=False):
+        """A fact that was judged is done with, whatever the verdict; so is one of a run that is not there."""
+        self._ended_at = 0.0
+        answers = reply.facts or [reply.answer] * len(transition.facts)
+        for fact, answer in zip(transition.facts, answers, strict=True):
             ending = self._executions.ended.pop(fact.id, None)
             if ending is None:
                 continue
+            self._ended_at = max(self._ended_at, ending.at)
             status = fact.type.value.removeprefix("step_") if answer is Answer.OK else answer.value
             self._host.telemetry.steps.labels(ending.call.name, status).inc()
             if answer is Answer.SUPERSEDED:
@@ -419,8 +433,16 @@ class Session:
                 continue
             if call.id in recovered:
                 log.warning("owned recovery", extra=self._about(step=call.id, epoch=epoch.slot))
+            self._time_start(call.id, reply.now, again=call.id in made.history)
             errors, first = made.history.get(call.id, (0, 0))
             self._executions.start(call, epoch, errors=errors, now=reply.now, first=first)
+
+    def _time_start(self, id: str, now: int, *, again: bool) -> None:
+        telemetry, context = self._host.telemetry, self._known.context
+        if id == "s1" and not again and context is not None:
+            telemetry.time_to_first_step_seconds.observe(max(0, now - context.created_at) / 1000)
+        if self._ended_at:
+            telemetry.step_gap_seconds.observe(self._host.ports.now() - self._ended_at)
 
     async def _run_over(self, reply: Reply, transition: Transition) -> None:
         """The run has ended, by us or by another: nothing is planned any more, what runs is told."""
@@ -439,10 +461,24 @@ class Session:
         """Nothing to write. Refuse or give back what is held, once nothing of ours runs here."""
         if self._executions or not self._hand:
             return
+        self._guard(self._hand.all)
         if self._refusal is not None:
             await self._refuse(self._refusal)
         elif self._draining:
             await self._give_back()
+
+    def _guard(self, leaving: Sequence[Held]) -> None:
+        """Nothing that owns a step in the middle of its code is settled, deferred, given back or parked."""
+        carrier = self._hand.carrier
+        if carrier is None or carrier not in leaving or not self._executions.running:
+            return
+        if self._known.over:
+            return
+        steps = ", ".join(self._executions.running)
+        log.error("letting go of a message whose steps run", extra=self._about(steps=steps))
+        self._host.telemetry.unsafe_settles.inc()
+        if self._host.limits.strict:
+            raise InternalError(f"run {self.run_id}: {carrier.message_id} let go while {steps} run")
 
     async def _refuse(self, refusal: Refusal) -> None:
         held = self._hand.all
@@ -476,7 +512,6 @@ class Session:
         self._executions.interrupt()
         if stopping:
             await self._host.ports.within(asyncio.gather(*stopping), _STOP_WITHIN)
-        self._lost = ""
         if refusal is not None and self._hand:
             await self._refuse(refusal)
         else:

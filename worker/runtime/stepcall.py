@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -98,8 +98,16 @@ class StepRun:
 class StepRunner:
     """Executes steps in this process."""
 
-    def __init__(self, ports: Ports, executors: Mapping[str, Executor], resources: Any = None) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        executors: Mapping[str, Executor],
+        resources: Any = None,
+        *,
+        on_seconds: Callable[[str, float], None] = lambda step, seconds: None,
+    ) -> None:
         self._ports = ports
+        self._on_seconds = on_seconds  # told how long a step's code took
         self._executors = executors
         self.resources = resources
 
@@ -123,7 +131,9 @@ class StepRunner:
         run.execution = executor.start(order.step.fn, args, kwargs, context=context, timeout=order.timeout)
         if run.interrupting:
             run.execution.interrupt()
+        began = self._ports.now()
         ended = await run.execution.ended()
+        self._on_seconds(order.step.name, self._ports.now() - began)
         if isinstance(ended, TimedOut):
             self._ports.spawn(_await_release(run), "step-release")
         else:

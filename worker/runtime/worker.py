@@ -182,7 +182,12 @@ class Worker:
             tokens=Tokens(world),
             registry=self.registry,
             queues=self.queues,
-            steps=StepRunner(ports, executors, resources),
+            steps=StepRunner(
+                ports,
+                executors,
+                resources,
+                on_seconds=lambda step, seconds: self.telemetry.step_seconds.labels(step).observe(seconds),
+            ),
             slots=Slots(self.concurrency),
             holdings=Holdings(),
             telemetry=self.telemetry,

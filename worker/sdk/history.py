@@ -50,6 +50,7 @@ class RunInfo:
     root_run_id: str
     parent_run_id: str | None
     retried_from: str | None
+    continued_to: str | None  # the run that went on as, see `continue_as_new`
     attributes: Mapping[str, str]  # as given at the start; see `Run.attributes` for the current ones
     deployment: str
 
@@ -116,6 +117,7 @@ def info_of(run_id: str, record: Mapping[str, bytes]) -> RunInfo:
         root_run_id=run.root,
         parent_run_id=run.parent or None,
         retried_from=record.get("retried_from", b"").decode() or None,
+        continued_to=record.get("continued_to", b"").decode() or None,
         attributes=orjson.loads(record.get("attributes") or b"{}"),
         deployment=run.deployment,
     )

@@ -106,6 +106,8 @@ class Run(Generic[T]):
         """Wait until the run has ended and return its result. All waiters of a client share one
         connection, which is told of the end.
 
+        A run that went on as a new one (`continue_as_new`) is followed to its last successor.
+
         Raises:
             WorkflowRunFailedError: it failed; what it raised is the cause.
             RunCancelledError: it was cancelled or terminated.
@@ -124,6 +126,13 @@ class Run(Generic[T]):
         return await self._outcome(end)
 
     async def _end(self) -> Event:
+        """The event that ended it, or the last of its successors."""
+        end = await self._own_end()
+        if end.type is EventType.RUN_COMPLETED and end.extra:
+            return await Run(self._client, end.extra, self._workflow)._end()
+        return end
+
+    async def _own_end(self) -> Event:
         partition = partition_of(self.run_id)
         channel = self._client.keys.done_channel(partition, self.run_id)
         await self._client.world()

@@ -1,0 +1,101 @@
+"""``worker dev``: the worker in a child process, started again whenever a source file changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import FrameType
+
+import click
+
+from ..addresses import resolve
+
+_LOOK = 0.5  # seconds between two looks
+_PARENT = "STEPFLEET_DEV_PARENT"  # tells the child whose end is its own
+
+
+def supervise(url: str) -> int:
+    """Run this very command without reload in a child until Ctrl-C; answers the exit code. The embedded
+    server of `url` is started here, so that it outlives every child."""
+    _, server = resolve(url)
+    supervisor = _Supervisor(url)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, supervisor.stop)
+    try:
+        return supervisor.run()
+    finally:
+        if server is not None:
+            server.stop()
+
+
+def end_with_parent() -> None:
+    """In a child of `supervise`: leave when the parent is gone, however it went."""
+    parent = int(os.environ.get(_PARENT, "0"))
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if parent:
+        threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+class _Supervisor:
+    def __init__(self, url: str) -> None:
+        self._arguments = [sys.executable, *sys.orig_argv[1:], "--no-reload"]
+        self._environment = {**os.environ, "WORKFLOW_REDIS_URL": url, _PARENT: str(os.getpid())}
+        self._stopping = False
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-C reaches this process alone; the child is told once, or twice to leave at once."""
+        self._stopping = True
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+
+    def run(self) -> int:
+        while True:
+            before = _sources()
+            # A session of its own: the terminal's Ctrl-C must not reach it besides ours.
+            child = self._child = subprocess.Popen(
+                self._arguments, env=self._environment, start_new_session=True
+            )
+            self._wait_for_change(before, child)
+            if self._stopping:
+                return child.wait()
+            if child.poll() is None:
+                click.echo("worker dev: a source file changed, restarting", err=True)
+                child.terminate()
+                child.wait()
+                continue
+            click.echo(f"worker dev: ended with code {child.returncode}; waiting for a change", err=True)
+            self._wait_for_change(before, None)
+            if self._stopping:
+                return child.returncode
+
+    def _wait_for_change(self, before: dict[str, float], child: subprocess.Popen[bytes] | None) -> None:
+        """Until a source changes, `child` ends, or it is time to stop."""
+        while not self._stopping and _sources() == before:
+            if child is not None and child.poll() is not None:
+                return
+            time.sleep(_LOOK)
+
+
+def _sources() -> dict[str, float]:
+    """Python files below the working directory and when they changed; hidden folders are left out."""
+    found = {}
+    for folder, names, files in os.walk("."):
+        names[:] = [name for name in names if not name.startswith(".") and name != "__pycache__"]
+        for file in files:
+            if file.endswith(".py"):
+                path = os.path.join(folder, file)
+                try:
+                    found[path] = os.stat(path).st_mtime
+                except OSError:
+                    continue  # it has gone in between
+    return found
