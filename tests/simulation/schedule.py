@@ -25,7 +25,8 @@ from world_redis.messages import RESCUE, RunContext, RunMessage
 from world_redis.runs import Runs
 from world_redis.scripts import ScriptCall, Switches
 from worker.core.records import CancelRequested, Failed, HookReceived, pack
-from worker.runtime.host import SPEC, Limits
+from worker.core.spec import SPEC
+from worker.runtime.host import Limits
 from worker.sdk.step import StepMetadata
 
 from . import invariants

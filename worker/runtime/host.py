@@ -18,10 +18,6 @@ from .stepcall import StepRun, StepRunner
 if TYPE_CHECKING:
     from .telemetry import Telemetry
 
-SPEC = 6  # the log's language this version writes for new runs
-SPEC_READS = 6  # the newest it understands; a newer run is left for a newer worker
-
-
 class TokenRegistry(Protocol):
     """The registry of user-chosen hook tokens (world_redis.hooks.Tokens)."""
 

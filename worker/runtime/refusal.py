@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from world_redis.messages import RunContext
 
 from ..core.calls import Divergence, Problem, Stuck, Undecodable
-from .host import SPEC_READS, Host
+from ..core.spec import SPEC_READS
+from .host import Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,8 @@ class Worker:
     async def run(self) -> int:
         self._loop = asyncio.get_running_loop()
         self.registry.resolve()
+        for codec in self.registry.codecs():
+            codec.max_bytes, codec.strict = self.settings.max_payload_bytes, self.settings.strict
         async with AsyncExitStack() as stack:
             world = await stack.enter_async_context(self._open_world())
             resources = await stack.enter_async_context(self._lifespan())
@@ -128,7 +130,8 @@ class Worker:
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
-            await world.command("HDEL", world.keys.namespace_record(), f"worker:{self.id}")
+            leave = world.command("HDEL", world.keys.namespace_record(), f"worker:{self.id}")
+            await host.ports.within(leave, _LAST_GRACE)  # a server that is away must not hold us
         log.info("worker stopped", extra={"id": self.id})
         return 0
 

@@ -29,6 +29,7 @@ from world_redis.world import RedisWorld
 
 from ..addresses import resolve
 from ..core.records import HookCreated, HookReceived, pack, unpack
+from ..core.spec import SPEC
 from ..settings import Settings
 from .calls import start_child
 from .context import current_body, current_step
@@ -45,7 +46,6 @@ from .values import Codec
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SPEC = 6  # the log's language of new runs
 DEFAULT_QUEUE = "default"
 PATIENCE = 30.0  # seconds a call waits for a server that is away
 _AT_ONCE = 500  # starts in flight of start_many

@@ -414,6 +414,13 @@ class Workflows:
             raise LookupError(f"workflow {name!r} is not registered here")
         return versions[max(versions)]
 
+    def codecs(self) -> set[Codec]:
+        """Of everything offered: its own, and those of the registries it includes."""
+        found = {self.codec} | {step.codec for step in self._steps.values()}
+        return found | {
+            each.registry.codec for versions in self._workflows.values() for each in versions.values()
+        }
+
     def resolve(self) -> None:
         """Resolve every annotation, to be called at start-up.
 
