@@ -5,7 +5,7 @@
 #   make test           what must pass before a change is merged
 #   make lint           its first part: style, format, types
 #   make format         lets ruff repair style and format
-#   make test-pythons   the body loop on every other CPython found on this machine
+#   make test-pythons   the body loop on every other CPython of this machine, and on 3.14
 #   make bench          figures of this machine
 #   make lock           pins the dependencies again (needs uv)
 #   make clean          removes all that the above made
@@ -56,7 +56,7 @@ format: .venv/.dev
 smoke: .venv/.dev
 	sh .ci/smoke
 
-test-pythons:
+test-pythons: .venv/.dev
 	sh .ci/pythons tests/core
 
 bench: .venv/.runtime

@@ -20,6 +20,8 @@ from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from world_redis.safety import Durability
+
 log = logging.getLogger("worker.settings")
 
 PREFIX = "WORKFLOW_"
@@ -89,6 +91,9 @@ class Settings(BaseSettings):
         None, ge=0, le=65535, description=f"0: a free one; not set: {DEFAULT_METRICS_PORT}, else a free one"
     )
     log_level: LogLevel = Field("INFO", description="of the records the command line writes")
+    durability: str = Field(
+        "memory", description="what an answer is worth: memory, fsync (on disk) or replicas:N"
+    )
     strict: bool = Field(False, description="what is otherwise an error in the log is raised; for tests")
     build_id: str = Field("", pattern=r"^[\x21-\x7e]{0,64}$", description="names the code; not set: a hash")
     deployment_id: str = Field("", pattern=r"^[\x21-\x7e]{0,64}$", description="of new runs")
@@ -133,6 +138,16 @@ class Settings(BaseSettings):
         if not self.redis_url:
             raise SettingsError(MISSING_URL)
         return self.redis_url
+
+    @field_validator("durability")
+    @classmethod
+    def _known_durability(cls, value: str) -> str:
+        Durability.parse(value)
+        return value
+
+    @property
+    def durable(self) -> Durability:
+        return Durability.parse(self.durability)
 
     @property
     def lease(self) -> float:

@@ -44,6 +44,7 @@ class Link:
         self._watch: asyncio.TimerHandle | None = None
         self.server = ""  # run_id of the server at the other end
         self.info: dict[str, str] = {}
+        self.synced = False  # the server answers only what is on its disk
 
     @classmethod
     async def open(cls, url: str, *, silence: float = SILENCE_SECONDS) -> Link:

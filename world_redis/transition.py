@@ -1,8 +1,8 @@
 """What a writer asks of the store in one call, and what it is answered.
 
-*Facts* (a step's end, a wait's end, a hook payload, a cancel request) are judged by their own entity
-and epoch and written whatever the position. *Decisions* (creates, starts, the run's end, sends,
-settles) are written together or not at all. See ``lua/append.lua`` for the order of checks.
+*Facts* (a step's end, a wait's end) are judged by their own entity and epoch and written whatever the
+position; payloads and cancel requests have scripts of their own. *Decisions* (creates, starts, the run's end,
+sends, settles) are written together or not at all. See ``lua/append.lua`` for the order of checks.
 """
 
 from __future__ import annotations

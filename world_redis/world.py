@@ -19,7 +19,6 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
-    RedisError,
     ResponseError,
     TimeoutError,
     TryAgainError,
@@ -31,10 +30,10 @@ from .errors import (
     LeaseMismatch,
     ScriptError,
     StoreUnavailable,
-    UnsafeServer,
 )
 from .keys import LAYOUT, Keys
 from .link import Link
+from .safety import ANSWERING, Durability, refuse_unsafe
 from .scripts import SCRIPTS, ScriptCall, Switches, command, pack_lua, unpack_reply
 
 log = logging.getLogger("worker.store")
@@ -55,8 +54,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
 class RedisWorld:
     """The store of one namespace on one server. Safe to share between tasks of one event loop.
 
-    `lease` (seconds) must agree with what the namespace runs with; `patience` (seconds, None: for ever) is
-    how long a call waits for a server that is away before it raises StoreUnavailable.
+    `lease` (seconds) must agree with what the namespace runs with; None, for whoever holds no deliveries,
+    has no opinion. `patience` (seconds, None: for ever) is how long a call waits for a server that is away
+    before it raises StoreUnavailable.
     """
 
     def __init__(
@@ -65,7 +65,8 @@ class RedisWorld:
         *,
         namespace: str = "wf",
         partitions: int = 1,
-        lease: float = 30.0,
+        lease: float | None = None,
+        durability: Durability | None = None,
         patience: float | None = None,
         switches: Switches | None = None,
         queues: Sequence[str] = ("default",),
@@ -73,6 +74,8 @@ class RedisWorld:
         self.url, self.keys = url, Keys(namespace)
         self.partitions = range(partitions)
         self.lease = lease
+        self.durability = durability or Durability()
+        self.replaces_lease = False  # set it only when no worker of the namespace lives
         self.patience = patience
         self.switches = switches or Switches()
         self.round_trips: dict[str, int] = {}
@@ -150,6 +153,8 @@ class RedisWorld:
                 await self._drop(link)
                 raise ConnectionError("the connection leads to another server than it did")
             else:
+                if call.script in ANSWERING:
+                    await self.durability.wait(link)
                 return reply
 
     def _merge(self, partition: int, names: Sequence[str], *, first: bool = False) -> list[str]:
@@ -203,8 +208,7 @@ class RedisWorld:
 
     async def _agree(self) -> None:
         link = await self._connected()
-        _refuse_old(link.info)
-        await _refuse_evicting(link)
+        await refuse_unsafe(link, self.durability)
         await self._agree_layout(link)
         for partition in self.partitions:
             await self._open_partition(link, partition)
@@ -220,7 +224,7 @@ class RedisWorld:
             )
 
     async def _open_partition(self, link: Link, partition: int) -> None:
-        lease = str(int(self.lease * 1000))
+        lease = str(int((self.lease or 0) * 1000))
         raw = await link.call(
             "EVAL",
             SCRIPTS["partition_open"].text,
@@ -229,35 +233,12 @@ class RedisWorld:
             link.server,
             lease,
             pack_lua(self.queues(partition)),
+            int(self.replaces_lease),
         )
         word, theirs = unpack_reply(raw)
         if word == b"conflict":
             raise LeaseMismatch(
                 f"namespace {self.keys.namespace!r} runs with a lease of {theirs / 1000:g} s, this process "
-                f"wants {self.lease:g} s: set WORKFLOW_INLINE_OWNERSHIP_LEASE_SECONDS the same everywhere"
+                f"wants {self.lease or 0:g} s: set WORKFLOW_INLINE_OWNERSHIP_LEASE_SECONDS to the same "
+                "everywhere"
             )
-
-
-def _refuse_old(info: dict[str, str]) -> None:
-    valkey = info.get("valkey_version")
-    text = valkey or info.get("redis_version", "0")
-    least = (7, 2) if valkey else (7, 0)
-    if tuple(int(part) for part in text.split(".")[:2]) < least:
-        name = "Valkey" if valkey else "Redis"
-        raise UnsafeServer(f"{name} {text} is too old: at least Redis 7.0 or Valkey 7.2 is needed")
-
-
-async def _refuse_evicting(link: Link) -> None:
-    try:
-        reply = await link.call("CONFIG", "GET", "maxmemory-policy")
-    except RedisError:
-        return  # CONFIG is not ours to call here; `worker doctor` says so
-    items = (
-        list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
-    )
-    policy = items[0][1].decode() if items else "noeviction"
-    if policy != "noeviction":
-        raise UnsafeServer(
-            f"maxmemory-policy is {policy}: the server may drop runs when memory is full; "
-            "set `maxmemory-policy noeviction`"
-        )

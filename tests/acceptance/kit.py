@@ -11,13 +11,13 @@ import inspect
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
+from tests.acceptance.nursery import ROOT as ROOT
+from tests.acceptance.nursery import nursery
 from worker import Client, Run, WorkflowDefinition
 from worker.settings import Settings
 from world_redis.entities import message_of
@@ -30,8 +30,6 @@ from world_redis.world import RedisWorld
 
 T = TypeVar("T")
 
-ROOT = Path(__file__).parents[2]
-WORKER = (sys.executable, "-m", "worker.cli.main", "run")
 APP = "tests.acceptance.app:wf"
 LEASE = 1  # seconds
 PATIENCE = 15.0  # seconds a wait may take before the test fails; nothing here takes as long
@@ -105,42 +103,37 @@ class Effects:
 
 
 class WorkerProcess:
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self._process = process
+    def __init__(self, pid: int, log: Path) -> None:
+        self.pid = pid
         self._log = log
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return nursery().exit_code(self.pid) is None
 
     def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
-        self.signal(signal.SIGKILL)
-        self._process.wait()
+        if self.alive:
+            self.signal(signal.SIGKILL)
+        while self.alive:
+            time.sleep(0.001)
 
     async def exit_code(self) -> int:
         await until(f"worker {self.pid} ends", lambda: not self.alive)
-        return self._process.returncode
+        code = nursery().exit_code(self.pid)
+        assert code is not None
+        return code
 
     @property
     def log(self) -> str:
-        return self._log.read_text(errors="replace")
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def said(self, message: str) -> bool:
         """Is there a log record of exactly this message?"""
         return f'"message": "{message}"' in self.log
-
-    def end(self) -> None:
-        if self.alive:
-            self.signal(signal.SIGCONT)
-            self.kill()
 
 
 class Fleet:
@@ -160,8 +153,7 @@ class Fleet:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        for worker in self.workers:
-            worker.end()
+        self.kill_all()
         await self.client.close()
         await self.world.close()
 
@@ -190,17 +182,18 @@ class Fleet:
         ours = {f"WORKFLOW_{name.upper()}": str(value) for name, value in (given | settings).items()}
         options = [word for queue in queues.split(",") for word in ("-q", queue)]
         log = self._directory / f"worker-{len(self.workers)}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*WORKER, app, "-c", str(concurrency), *options],
-                cwd=ROOT,
-                env=os.environ | ours | {"TEST_DIRECTORY": str(self._directory), "PYTHONHASHSEED": "0"},
-                stdout=output,
-                stderr=output,
-            )
-        worker = WorkerProcess(process, log)
+        pid = nursery().start(
+            ["run", app, "-c", str(concurrency), *options],
+            ours | {"TEST_DIRECTORY": str(self._directory)},
+            log,
+        )
+        worker = WorkerProcess(pid, log)
         self.workers.append(worker)
         return worker
+
+    def kill_all(self) -> None:
+        for worker in self.workers:
+            worker.kill()
 
     async def _announced(self, worker: WorkerProcess) -> bool:
         assert worker.alive, f"worker {worker.pid} did not start:\n{worker.log}"
@@ -209,9 +202,6 @@ class Fleet:
 
     def by_pid(self, pid: int) -> WorkerProcess:
         return next(worker for worker in self.workers if worker.pid == pid)
-
-    def others(self, worker: WorkerProcess) -> list[WorkerProcess]:
-        return [each for each in self.workers if each is not worker]
 
     # --- runs -----------------------------------------------------------------------------------------
 

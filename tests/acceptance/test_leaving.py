@@ -1,11 +1,13 @@
 """Deploys: draining workers, a second signal, versions side by side, and bodies kept or rebuilt."""
 
 import signal
+from typing import Any
 
 import pytest
 
 from tests.acceptance import app
 from tests.acceptance.kit import Fleet, until
+from worker import WorkflowDefinition
 from world_redis.events import EventType
 from world_redis.liveness import check, read_partition
 
@@ -88,7 +90,9 @@ async def test_two_versions_of_a_workflow_live_side_by_side(fleet: Fleet) -> Non
 
 
 @pytest.mark.parametrize("workflow", [app.three_marks, app.calls_and_waits, app.in_order_of_completion])
-async def test_the_log_is_the_same_whether_bodies_are_kept_or_rebuilt(fleet: Fleet, workflow: object) -> None:
+async def test_the_log_is_the_same_whether_bodies_are_kept_or_rebuilt(
+    fleet: Fleet, workflow: WorkflowDefinition[..., Any]
+) -> None:
     logs = []
     for live_runs in (1000, 0):
         worker = await fleet.worker(live_runs=live_runs)

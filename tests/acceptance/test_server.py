@@ -113,7 +113,7 @@ async def test_a_server_that_lost_the_end_of_its_log_lets_every_started_run_fini
     runs = await start_all(fleet)
     await half_way(fleet)
     mortal.kill()
-    cut_log(mortal.directory)
+    assert cut_log(mortal.directory) > LOST_BYTES // 2
     await asyncio.to_thread(mortal.restart)
     await finish(fleet, [run for run in runs if await is_there(run)])
 
@@ -122,11 +122,13 @@ async def is_there(run: Run[Any]) -> bool:
     return bool(await run.table() is not None)
 
 
-def cut_log(directory: Path) -> None:
-    """Cut the end of the append-only file at a command boundary, as a machine that lost power would."""
+def cut_log(directory: Path) -> int:
+    """Cut the end of the append-only file at a command boundary, as a machine that lost power would; how
+    many bytes are lost."""
     (log,) = directory.glob("appendonlydir/*.incr.aof")
     content = log.read_bytes()
     end = max(len(content) // 2, len(content) - LOST_BYTES)
     # EVALSHA effects are written as MULTI … EXEC; a transaction is lost whole.
     boundary = content.rindex(b"\r\n$4\r\nEXEC\r\n", 0, end) + len(b"\r\n$4\r\nEXEC\r\n")
     os.truncate(log, boundary)
+    return len(content) - boundary

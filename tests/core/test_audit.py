@@ -112,15 +112,14 @@ def test_otherwise_it_is_counted_every_time_and_logged_once_per_place(
 @pytest.mark.usefixtures("strict")
 def test_code_outside_a_body_is_free_to_do_it(counted: Counter[str]) -> None:
     look_up()
-    start_thread()
+    start_shell()
     assert not counted
 
 
 @pytest.mark.usefixtures("strict")
-async def test_a_body_hands_its_thread_back_unwatched() -> None:
-    """Also the watchdog's own thread may start beside a body."""
+def test_a_body_gives_its_thread_back_unwatched() -> None:
     assert returned(body_that(lambda: None)) == "done"
-    start_thread()
+    look_up()
 
 
 def ask_redis() -> None:
@@ -131,6 +130,12 @@ def ask_redis() -> None:
 def test_a_library_between_the_body_and_the_call_is_not_the_place_named() -> None:
     error = str(raised(body_that(ask_redis)))
     assert f"{__file__}:" in error and "site-packages" not in error
+
+
+def test_a_process_that_is_watched_ends_without_a_word() -> None:
+    program = "from worker.runtime import audit; audit.install(strict=True, count=print)"
+    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert ended.stdout + ended.stderr == b""
 
 
 def test_asking_costs_little_where_no_body_runs(counted: Counter[str]) -> None:

@@ -5,79 +5,13 @@ product's arms nor a missing case can hide: exactly one condition holds, and it 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import pytest
 
+from tests.core.situations import BOTH, ID, Case, cases, step_of
 from worker.core.dispatch import RECOVERED_INLINE, Action, Here, Row, action_of, row_of, row_of_new
-from world_redis.messages import Held
-from world_redis.transition import OpenStep
-
-MINE, NUMBER = "m1", 5  # the message this session holds, and under which number
-OWNERS = {
-    "none": None,
-    "mine-earlier": Held(MINE, NUMBER - 1),
-    "mine": Held(MINE, NUMBER),
-    "mine-later": Held(MINE, NUMBER + 1),
-    "another": Held("m2", NUMBER - 1),
-}
-ID = "s1"
-BOTH = (False, True)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One point of the product."""
-
-    state: str
-    mode: str
-    owner: str
-    live: bool  # the owner's delivery
-    here: bool  # it executes in this session
-    ownership: bool  # WORKFLOW_INLINE_OWNERSHIP
-    backstop: bool  # WORKFLOW_QUEUE_OWNED_BACKSTOP
-    spec: int  # of the run; 0 is one whose record does not say
-
-    @property
-    def step(self) -> OpenStep:
-        return step_of(self.state, self.mode, owner=OWNERS[self.owner], owner_live=self.live)
-
-    @property
-    def row(self) -> Row:
-        here = Here({MINE: NUMBER}, {ID} if self.here else set(), self.ownership, self.backstop, self.spec)
-        return row_of(self.step, here)
-
-
-def step_of(state: str, mode: str = "", **given: Any) -> OpenStep:
-    step = OpenStep(
-        id=ID,
-        state=state,
-        mode=mode,
-        owner=None,
-        owner_live=False,
-        lease_left=0,
-        due=0,
-        has_message=False,
-        epoch=None,
-        starts=1,
-        errors=0,
-        crashes=0,
-        first_started=1,
-    )
-    return step._replace(**given)
-
-
-def cases() -> Iterator[Case]:
-    modes = {"running": ("inline", "queue", "external", "child")}
-    for state in ("created", "retrying", "withdrawn", "running"):
-        # A step that is not running may have run before, so its mode says nothing.
-        for mode in modes.get(state, ("", "inline", "queue")):
-            for owner, spec in product(OWNERS, (0, 5, 6, 7)):
-                for live, here, ownership, backstop in product(BOTH, BOTH, BOTH, BOTH):
-                    yield Case(state, mode, owner, live, here, ownership, backstop, spec)
 
 
 def is_claimed(case: Case) -> bool:
@@ -198,7 +132,7 @@ def test_a_message_that_waits_is_not_sent_again(row: Row) -> None:
 
 
 @pytest.mark.parametrize("crashes", range(RECOVERED_INLINE + 2))
-def test_a_recovered_step_starts_again_here_unless_it_killed_two_workers(crashes: int) -> None:
+def test_a_recovered_step_starts_again_here_unless_it_was_recovered_twice(crashes: int) -> None:
     step = step_of("running", "inline", crashes=crashes)
     poison = crashes >= RECOVERED_INLINE
     recovered = action_of(Row.OWNED_RECOVERY, step, may_run_here=True)

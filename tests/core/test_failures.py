@@ -94,6 +94,7 @@ def test_every_error_of_this_package_comes_back_with_its_attributes() -> None:
         errors.StepTimeoutError("charge", 30),
         errors.StepCrashedError("charge", 5),
         errors.RunNotFoundError("wrun_1"),
+        errors.RunExistsError("order-7", "wrun_1", "renew"),
         errors.RunExpiredError("wrun_1", "completed"),
         errors.WorkflowRunFailedError("wrun_1", ValueError("boom"), error_code="BODY_STUCK"),
         errors.RunCancelledError("wrun_1", "customer left"),

@@ -65,6 +65,7 @@ def scene(fresh: Sequence[Call] = (), **given: Any) -> Scene:
         waits={},
         rearm=False,
         timer_armed=False,
+        deadline_fired=False,
         table=None,
         now=NOW,
         entropy=lambda: SEED,
@@ -187,6 +188,12 @@ def test_a_run_with_a_time_limit_gets_its_deadline_once() -> None:
     first = plan(scene(started=False, context=limited))
     assert sent(first) == [(Kind.RUN, "deadline", 0, CREATED_AT + 60_000)]
     assert sent(plan(scene(context=limited))) == []
+
+
+def test_a_deadline_handed_out_before_its_time_is_armed_again() -> None:
+    limited = replace(CONTEXT, timeout=60_000)
+    made = plan(scene(context=limited, deadline_fired=True))
+    assert sent(made) == [(Kind.RUN, "deadline", 0, CREATED_AT + 60_000)]
 
 
 # --- a wide pass ----------------------------------------------------------------------------------
@@ -365,6 +372,12 @@ def test_a_child_is_born_in_its_parents_transition() -> None:
     assert (context.root_run_id, context.deployment, context.traceparent) == ("wrun_root", "d", "t")
     assert (context.created_at, context.timeout, context.workflow) == (NOW, 9_000, "other")
     assert start.fields["parent"] == RUN_ID and start.fields["timeout"] == 9_000
+    assert "attributes" not in start.fields
+
+
+def test_a_childs_attributes_are_part_of_its_record() -> None:
+    (start,) = plan(scene([child(1, attributes={"team": "a"})])).children
+    assert start.fields["attributes"] == '{"team":"a"}'
 
 
 def test_a_child_takes_no_slot() -> None:

@@ -205,7 +205,7 @@ class Process:
     async def rest(self) -> None:
         """Wait until nothing is in flight here."""
         async with asyncio.timeout(PATIENCE):
-            while not self.intake.empty:
+            while not self.intake.empty:  # noqa: ASYNC110 - it does not tell
                 await asyncio.sleep(0.0002)
 
     async def die(self, *more: asyncio.Task[Any]) -> None:

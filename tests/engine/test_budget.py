@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import orjson
 
@@ -62,7 +63,7 @@ async def test_each_further_inline_step_is_one_round_trip_at_step_2_and_at_step_
     with noted(process) as calls:
         await run_to_rest(process)
     assert await stage.finished(run_id)
-    between = [after - before for before, after in zip(calls, calls[1:], strict=False)]
+    between = [after - before for before, after in pairwise(calls)]
     assert between[0] == 1 and between[-1] == 1
     assert set(between) == {1}
     # The end of the last step, the run's end and the settling ride one transition.

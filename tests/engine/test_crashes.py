@@ -1,4 +1,4 @@
-"""A process dies, or falls asleep past its lease, at any call: the run finishes, and had a way forward always.
+"""A process dies, or sleeps past its lease, at any call: the run finishes, and always had a way forward.
 
 Each play is performed once undisturbed, to count its calls; then once for every call and for both moments of
 it, with another process that takes over after the lease.

@@ -1,11 +1,14 @@
 """Workflows call steps; steps do the work."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from tests.fundamentals.conftest import Running
 from worker import Workflows, get_resources, get_step_metadata
 
 
 async def test_a_workflow_calls_steps_and_returns_a_result(running: Running) -> None:
-    """A workflow is an async function. What touches the world goes into steps, and a call looks like a call."""
+    """A workflow is an async function. What touches the world goes into steps; calling one looks like it."""
     wf = Workflows()
 
     @wf.step
@@ -93,8 +96,6 @@ async def test_a_step_knows_which_attempt_it_is_and_has_a_key_for_the_systems_it
 
 async def test_a_worker_opens_what_its_steps_share_once(running: Running) -> None:
     """`lifespan` is entered once per worker process; steps reach what it yields with `get_resources`."""
-    from collections.abc import AsyncIterator
-    from contextlib import asynccontextmanager
 
     @asynccontextmanager
     async def lifespan(registry: Workflows) -> AsyncIterator[dict[str, str]]:

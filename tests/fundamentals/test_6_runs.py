@@ -78,8 +78,8 @@ async def test_cancel_asks_and_finally_may_still_run_steps(running: Running) -> 
 
     @wf.workflow
     async def rent() -> None:
-        await say("rented")
         try:
+            await say("rented")
             await sleep("30 days")
         finally:
             await say("returned")

@@ -22,9 +22,10 @@ from world_redis.errors import (
 from world_redis.ids import child_run_id, new_run_id
 from world_redis.link import Link
 from world_redis.messages import Kind
+from world_redis.safety import _refuse_old
 from world_redis.scripts import SCRIPTS
 from world_redis.transition import Decision, Send
-from world_redis.world import RedisWorld, _refuse_old
+from world_redis.world import RedisWorld
 
 
 @pytest.fixture

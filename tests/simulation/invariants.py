@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from worker.runtime.body import Body
+from worker.runtime.bodyloop import drive
 from world_redis.events import EventType
 from world_redis.liveness import PartitionState, RunState, check
 from world_redis.messages import RunContext
-from worker.runtime.body import Body
-from worker.runtime.bodyloop import drive
 
 from .cast import wf
 

@@ -17,6 +17,10 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from worker.core.records import CancelRequested, Failed, HookReceived, pack
+from worker.core.spec import SPEC
+from worker.runtime.host import Limits
+from worker.sdk.step import StepMetadata
 from world_redis import ids
 from world_redis.events import Answer
 from world_redis.hooks import HookAddress, Hooks
@@ -24,10 +28,6 @@ from world_redis.ids import new_mark, short_id
 from world_redis.messages import RESCUE, RunContext, RunMessage
 from world_redis.runs import Runs
 from world_redis.scripts import ScriptCall, Switches
-from worker.core.records import CancelRequested, Failed, HookReceived, pack
-from worker.core.spec import SPEC
-from worker.runtime.host import Limits
-from worker.sdk.step import StepMetadata
 
 from . import invariants
 from .cast import PARTS, OldBuild, Part, wf
@@ -88,6 +88,7 @@ class Weather:
     fault: float  # chance that a call has another fate than a reply
     hurry: float  # chance that time moves on while calls are on their way
     acts: float  # chance of an act from outside
+    asking: int  # weight of cancel and terminate among these acts
     switches: Switches
     live_runs: int
     tight: bool  # runs park and steps fail after a few crashes and refusals
@@ -101,10 +102,11 @@ class Weather:
             calm=calm,
             steps=rng.choice((40, 80, 160, 300)),
             workers=rng.choice((1, 2, 2, 3)),
-            runs=rng.choice((1, 1, 2, 3)),
-            fault=0.0 if calm else rng.choice((0.0, 0.02, 0.08)),
+            runs=rng.choice((1, 2, 3, 4)),
+            fault=0.0 if calm else rng.choice((0.01, 0.04, 0.1)),
             hurry=rng.choice((0.02, 0.1, 0.25)),
-            acts=rng.choice((0.02, 0.06)),
+            acts=rng.choice((0.02, 0.06, 0.12)),
+            asking=rng.choice((0, 0, 0, 1, 4)),
             switches=Switches(rng.random() > 0.08, rng.random() > 0.08),
             live_runs=rng.choice((0, 1, 1000, 1000)),
             tight=not calm and rng.random() < 0.15,
@@ -267,6 +269,9 @@ class Schedule:
             return
         ready = self._ready()
         if ready and rng.random() >= weather.hurry:
+            busy = [each for each in ready if each.label != "take"]
+            if busy and rng.random() < 0.6:
+                ready = busy
             return self._serve(rng.choice(ready), self._fate())
         self._advance()
 
@@ -287,12 +292,20 @@ class Schedule:
     def _fate(self) -> str:
         if self.rng.random() >= self.weather.fault:
             return "reply"
-        return self.rng.choice(("lost", "lost", "ghost", "die before", "die after", "die after"))
+        return self.rng.choice(
+            ("lost", "lost", "ghost", "die before", "die after", "die after", "stall before", "stall after")
+        )
 
     # --- calls ----------------------------------------------------------------------------------
 
     def _serve(self, each: Parked, fate: str) -> None:
         """Let one parked thing go on, or not."""
+        if each.reply is not None:
+            self.parked.remove(each)
+            if not each.future.done():
+                self.note(f"{each.worker.name} reads the answer to {each.label}")
+                each.future.set_result(each.reply)
+            return
         if each.what == "step" or each.future.done():
             self.parked.remove(each)
             if not each.future.done():
@@ -305,8 +318,14 @@ class Schedule:
             if each.call is not None and self.rng.random() < 0.5:  # it is on its way all the same
                 self._ghosts.append((each.worker.name, each.call))
             return self._kill(each.worker, "before " + each.label)
+        if fate == "stall before":
+            return self._stall(each.worker)
         reply = self._carry_out(each, fate)
         if fate == "lost":
+            return
+        if fate == "stall after":  # the answer is there, and nobody awake to read it
+            self._stall(each.worker)
+            each.reply = reply
             return
         if fate == "die after":
             return self._kill(each.worker, "after " + each.label)
@@ -394,8 +413,9 @@ class Schedule:
         acts: list[Callable[[], object]] = [self._resume_any, self._resume_any, self._resume_any, self._ring, self._ring, self._repeat_resume, self._drain]
         if len(self.runs) < self.weather.runs:
             acts += [self._start_run] * 4
-        if self.rng.random() < 0.15:
-            acts += [self._cancel, self._terminate]
+        acts += [self._cancel] * self.weather.asking
+        if self.weather.asking and self.rng.random() < 0.3:
+            acts.append(self._terminate)
         if len(self._living()) < 3:
             acts.append(self._start_worker)
         if not self.calm:
@@ -504,8 +524,10 @@ class Schedule:
             self.loop.call_soon(leaving[0].intake.interrupt)
 
     def _pause(self) -> None:
-        worker = self.rng.choice(self._living() or self.workers)
-        worker.paused = self.rng.choice((10, 40, 100))
+        self._stall(self.rng.choice(self._living() or self.workers))
+
+    def _stall(self, worker: SimWorker) -> None:
+        worker.paused = self.rng.choice((10, 30, 80))
         self.note(f"{worker.name} pauses for {worker.paused} steps")
 
     def _silence(self) -> None:
@@ -625,7 +647,8 @@ class Schedule:
         self.note(f"{worker.name} runs {label} attempt {metadata.attempt}")
         for other in self.executions:
             if self.owned and not self.went_back and not other.over and (other.run, other.step) == (execution.run, step):
-                self._overlap(other, execution)
+                if self._holds(other) and self._holds(execution):
+                    self.problems.append(f"{label} and {other.label} run at once, both under live leases")
         self.executions.append(execution)
         return execution
 
@@ -633,22 +656,18 @@ class Schedule:
         execution.over = True
         execution.ended = not execution.worker.dead
 
-    def _overlap(self, one: Execution, other: Execution) -> None:
-        entry = self.store.client.xrange(
-            self.store.keys.run(0, one.run)[1], f"{one.slot}-0", f"{one.slot}-0"
-        )
-        if not entry:
-            self.problems.append(f"{one.label} runs, and the log does not hold its start")
-            return
+    def _holds(self, execution: Execution) -> bool:
+        """Is the delivery that this execution was started under still its worker's, before its deadline?"""
+        log = self.store.keys.run(0, execution.run)[1]
+        slot = f"{execution.slot}-0"
+        entry = self.store.client.xrange(log, slot, slot)
         id, number, _ = entry[0][1][b"x"].decode().rsplit(":", 2)
         message = self.store.dump(logs=False).messages.get(id)
-        if message is None or message.state != "f" or message.holder != one.worker.name:
-            return
-        flight = self.store.keys.queue(0, message.queue)[2]
-        deadline = self.store.client.zscore(flight, id)
+        if message is None or message.state != "f" or message.number != int(number):
+            return False
+        deadline = self.store.client.zscore(self.store.keys.queue(0, message.queue)[2], id)
         amnesty = int(self.store.client.hget(self.store.keys.partition(0)[0], "amnesty") or 0)
-        if message.number == int(number) and deadline is not None and max(deadline, amnesty) > self.now:
-            self.problems.append(f"{other.label} started on {other.worker.name} while {one.label} runs on {one.worker.name} under a live lease")
+        return message.holder == execution.worker.name and max(deadline or 0, amnesty) > self.now
 
 
 @contextmanager

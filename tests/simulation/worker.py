@@ -7,12 +7,6 @@ from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from world_redis.hooks import HookAddress, Tokens
-from world_redis.log import Limits as LogLimits
-from world_redis.log import Log
-from world_redis.messages import Held
-from world_redis.queue import Queue, renewed
-from world_redis.scripts import ScriptCall, script_call
 from worker.executors.asynchronous import AsyncExecutor
 from worker.runtime.host import Host, Limits, Slots
 from worker.runtime.intake import Intake
@@ -20,6 +14,12 @@ from worker.runtime.keeper import Holdings
 from worker.runtime.stepcall import StepRunner
 from worker.runtime.telemetry import Telemetry
 from worker.sdk.registry import Workflows
+from world_redis.hooks import HookAddress, Tokens
+from world_redis.log import Limits as LogLimits
+from world_redis.log import Log
+from world_redis.messages import Held
+from world_redis.queue import Queue, renewed
+from world_redis.scripts import ScriptCall, script_call
 
 from .store import PARTITION, at_once
 
@@ -40,6 +40,7 @@ class Parked:
     call: ScriptCall | None = None
     token: Any = None  # a coroutine function over the store's own registry
     sent: bool = False  # it ran once and the reply was lost
+    reply: Any = None  # it ran, and its worker has not looked at the reply yet
 
 
 class SimPorts:

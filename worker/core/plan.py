@@ -76,6 +76,7 @@ class Scene:
     waits: Mapping[str, int]  # due times (ms) of recorded open waits
     rearm: bool  # make sure that the timer is armed
     timer_armed: bool
+    deadline_fired: bool  # the run's deadline message is in our hand: arm it again if we think it early
     table: Table | None
     now: int  # ms, server time
     entropy: Callable[[], bytes]  # 16 random bytes, for the seed of a child
@@ -126,11 +127,17 @@ def plan(scene: Scene) -> Plan:
         _end(scene, made, scene.outcome)
     elif not made.ends_run:
         _timer(scene, made, calls)
+        if scene.deadline_fired:
+            _deadline(scene, made)
     return made
 
 
 def _begin(scene: Scene, made: Plan) -> None:
     made.decisions.append(Decision(EventType.RUN_STARTED))
+    _deadline(scene, made)
+
+
+def _deadline(scene: Scene, made: Plan) -> None:
     context = scene.context
     if context.timeout:
         due = context.created_at + context.timeout

@@ -16,7 +16,7 @@ import os
 import sys
 import sysconfig
 from asyncio import events
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -86,10 +86,17 @@ def install(*, strict: bool, count: Callable[[str], None]) -> None:
         sys.addaudithook(_hook)
 
 
-def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if event not in WATCHED:
+def _hook(
+    event: str,
+    args: tuple[Any, ...],
+    # Kept as defaults: when the interpreter ends, it still asks, and the module's names are gone.
+    watched: Container[str] = WATCHED,
+    running: Callable[[], object] = events._get_running_loop,
+    body_loop: type[BodyLoop] = BodyLoop,
+) -> None:
+    if event not in watched:
         return
-    if isinstance(events._get_running_loop(), BodyLoop) and _guard is not None:
+    if isinstance(running(), body_loop) and _guard is not None:
         _guard.meet(WATCHED[event], sys._getframe(1))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from world_redis.messages import TIMER, Delivery, Held
+from world_redis.messages import DEADLINE, TIMER, Delivery, Held
 
 from .host import Holdings
 
@@ -13,12 +14,13 @@ class Hand:
     """Held deliveries, oldest first. The oldest is the *carrier*: transitions are sent under it and numbered
     from 1, inline steps are stamped with it, and it is settled last."""
 
-    def __init__(self, partition: int, holdings: Holdings) -> None:
+    def __init__(self, run_id: str, partition: int, holdings: Holdings) -> None:
+        self._run_id = run_id
         self._partition = partition
         self._holdings = holdings
         self._numbers: dict[str, int] = {}
         self._seq = 0
-        self.timer = False  # one of them is the run's timer, which is then armed no longer
+        self.fired: set[str] = set()  # of TIMER and DEADLINE: taken, so that it is armed no longer
 
     def __bool__(self) -> bool:
         return bool(self._numbers)
@@ -48,7 +50,8 @@ class Hand:
         if again and self._is_carrier(delivery.message_id):
             self._seq = 0
         self._numbers[delivery.message_id] = delivery.number
-        self.timer |= delivery.key == TIMER
+        if delivery.key in (TIMER, DEADLINE):
+            self.fired.add(delivery.key)
         self._holdings.add(self._partition, delivery.held)
         return again
 
@@ -64,6 +67,11 @@ class Hand:
     def next_seq(self) -> int:
         self._seq += 1
         return self._seq
+
+    def about(self, **more: Any) -> dict[str, Any]:
+        """Log fields that name the run and its carrier."""
+        id, number = self.carrier or ("", 0)
+        return {"run_id": self._run_id, "message_id": id, "number": number} | more
 
     def _is_carrier(self, message_id: str) -> bool:
         return next(iter(self._numbers), None) == message_id

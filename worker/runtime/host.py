@@ -18,6 +18,7 @@ from .stepcall import StepRun, StepRunner
 if TYPE_CHECKING:
     from .telemetry import Telemetry
 
+
 class TokenRegistry(Protocol):
     """The registry of user-chosen hook tokens (world_redis.hooks.Tokens)."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from world_redis.messages import Delivery, Held, Kind
@@ -20,7 +20,7 @@ from .session import Session
 
 log = logging.getLogger("worker.intake")
 
-Bell = Callable[[], Awaitable[None]]
+_SECOND_LOOK = 0.1  # seconds
 
 
 class Intake:
@@ -36,6 +36,7 @@ class Intake:
         self._others: set[asyncio.Task[Any]] = set()
         self._crowded = False  # a poison suspect waits for us to be empty
         self._limited = False  # the last takes left work behind, or could not look
+        self._fruitless = False  # and brought nothing
         self._wake = asyncio.Event()
         self._freed = asyncio.Event()
         host.on_slot = self._free
@@ -52,10 +53,12 @@ class Intake:
         return len(self._sessions)
 
     async def hungry(self) -> None:
-        """Returns when this process may take something."""
-        while sum(self._budget()) == 0:
+        """Returns when a ring would be of use to this process. One that took nothing, because what is left
+        does not fit here, has rung on: it must not answer its own ring at once."""
+        while sum(self._budget()) == 0 or self._fruitless:
             self._freed.clear()
-            await self._freed.wait()
+            await self._host.ports.within(self._freed.wait(), _SECOND_LOOK)
+            self._fruitless = False
 
     def _free(self) -> None:
         """Something ended here. Work that a take had to leave may fit now; other work rings its bell."""
@@ -89,19 +92,21 @@ class Intake:
 
     async def take(self) -> int:
         """One round over the partitions. Returns ms to wait before the next: 0 when there may be more."""
-        due, more, self._limited = 1000, False, False
+        due, more, found, self._limited = 1000, False, 0, False
         for partition in list(self._partitions):
             runs, steps = self._budget()
             taken = await self._host.queue.take(
                 partition, self._host.queues, runs=runs, steps=steps, empty=self.empty
             )
             self._crowded = taken.crowded
+            found += len(taken.deliveries)
             full = len(taken.deliveries) >= max(1, min(runs, steps))
             self._limited |= full or taken.crowded or min(runs, steps) == 0
             for delivery in taken.deliveries:
                 self._route(delivery)
             due = min(due, taken.due_in)
             more = more or len(taken.deliveries) == runs + steps > 0
+        self._fruitless = self._limited and not found
         self._count_in_flight()
         self._partitions.append(self._partitions.pop(0))  # nobody is always first
         return 0 if more else max(1, due)

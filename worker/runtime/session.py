@@ -14,11 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from world_redis.events import Answer, EventType, Position
 from world_redis.ids import new_mark, partition_of
-from world_redis.messages import TIMER, Delivery, Held
+from world_redis.messages import DEADLINE, TIMER, Delivery, Held
 from world_redis.transition import Fact, Reply, Transition
 
 from ..core.calls import Deadlock, Outcome, Raised, Spinning
@@ -40,6 +39,7 @@ from .executions import Executions
 from .hand import Hand
 from .host import Host
 from .knowledge import FINISHED, Knowledge
+from .leaving import Leaving
 from .refusal import Refusal, refusal_of, refusal_of_run
 from .tokens import ChosenTokens
 
@@ -47,10 +47,8 @@ log = logging.getLogger("worker.session")
 
 _ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED)
 _NOT_OURS = (Answer.SUPERSEDED, Answer.LOST, Answer.GONE)
-_BACK_IN = 2_000  # ms until a run that cannot be taken on here is offered again
 _NOTHING_NEW = 1 << 50  # a slot no log reaches: the answer carries no events
 _VAIN = 10  # refusals in a row with nothing new in the log
-_STOP_WITHIN = 5.0  # seconds that interrupted step code may take before we go on without it
 
 
 class CarrierLost(Exception):
@@ -65,10 +63,11 @@ class Session:
         self.partition = partition_of(run_id)
         self._host = host
         self._changed = asyncio.Event()
-        self._hand = Hand(self.partition, host.holdings)
+        self._hand = Hand(run_id, self.partition, host.holdings)
         self._executions = Executions(run_id, host, self._changed.set)
         self._known = Knowledge(run_id, host)
         self._tokens = ChosenTokens(run_id, host)
+        self._leaving = Leaving(run_id, host, self._hand, self._executions, self._known)
         self._first: Delivery | None = None  # a first delivery: it carries the run's input
         self._refusal: Refusal | None = None  # this process cannot take the run on
         self._verdict: Outcome | None = None  # the machinery ends the run, whatever its body wants
@@ -136,12 +135,12 @@ class Session:
             try:
                 await self._pass()
             except CarrierLost as lost:
-                log.warning("superseded", extra=self._about(reason=str(lost)))
+                log.warning("superseded", extra=self._hand.about(reason=str(lost)))
                 self._host.telemetry.superseded.labels("session").inc()
-                await self._abandon()
+                await self._leaving.abandon()
             except Exception as error:
-                log.exception("session failed", extra=self._about())
-                await self._abandon(Refusal("internal_error", repr(error)))
+                log.exception("session failed", extra=self._hand.about())
+                await self._leaving.abandon(Refusal("internal_error", repr(error)))
             if self._waits():
                 await self._changed.wait()
 
@@ -291,7 +290,8 @@ class Session:
                 may_run=self._host.may_run,
                 conflicts=self._tokens.conflicts,
                 waits=known.listened_waits(),
-                rearm=self._hand.timer or table is not None,
+                rearm=TIMER in self._hand.fired or table is not None,
+                deadline_fired=DEADLINE in self._hand.fired,
                 timer_armed=known.timer_armed,
                 table=table if self._verdict is None else None,
                 now=known.now(),
@@ -342,7 +342,7 @@ class Session:
     # --- committing -----------------------------------------------------------------------------------------
 
     async def _commit(self, transition: Transition) -> Reply:
-        self._guard(transition.settles)
+        self._leaving.guard(transition.settles)
         context = self._known.context
         last = transition.decisions[-1] if transition.decisions else None
         ends = last is not None and last.type in _ENDS
@@ -368,7 +368,7 @@ class Session:
         if reply.status in FINISHED or reply.answer is Answer.NOT_FOUND:
             return await self._run_over(reply, transition)
         if reply.answer is Answer.INVALID:
-            log.error("the log is full", extra=self._about(events=reply.head))
+            log.error("the log is full", extra=self._hand.about(events=reply.head))
             self._verdict = Raised(b"", MAX_EVENTS_EXCEEDED)
         if not written and (ahead or _bets(made)):
             return await known.drop_body()
@@ -399,7 +399,7 @@ class Session:
             self._host.telemetry.steps.labels(ending.call.name, status).inc()
             if answer is Answer.SUPERSEDED:
                 self._host.telemetry.superseded.labels("step").inc()
-                log.warning("superseded", extra=self._about(step=fact.id))
+                log.warning("superseded", extra=self._hand.about(step=fact.id))
 
     def _is_lost(self, reply: Reply, transition: Transition) -> bool:
         """Is the carrier really gone, or was this a resend that had settled it, or an old number of ours?"""
@@ -416,8 +416,9 @@ class Session:
             known.body.withdrawn([id for id in made.withdraws if id != TIMER])
         if TIMER in made.withdraws:
             known.timer_armed = False
-        elif any(send.key == TIMER for send in made.sends):
-            known.timer_armed, self._hand.timer = True, False
+        sent = {send.key for send in made.sends}
+        known.timer_armed |= TIMER in sent
+        self._hand.fired -= sent
         self._start(reply, made)
         if not reply.unsettled:
             self._hand.drop(transition.settles)
@@ -432,7 +433,7 @@ class Session:
             if epoch is None:
                 continue
             if call.id in recovered:
-                log.warning("owned recovery", extra=self._about(step=call.id, epoch=epoch.slot))
+                log.warning("owned recovery", extra=self._hand.about(step=call.id, epoch=epoch.slot))
             self._time_start(call.id, reply.now, again=call.id in made.history)
             errors, first = made.history.get(call.id, (0, 0))
             self._executions.start(call, epoch, errors=errors, now=reply.now, first=first)
@@ -461,65 +462,11 @@ class Session:
         """Nothing to write. Refuse or give back what is held, once nothing of ours runs here."""
         if self._executions or not self._hand:
             return
-        self._guard(self._hand.all)
-        if self._refusal is not None:
-            await self._refuse(self._refusal)
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            await self._leaving.refuse(refusal)
         elif self._draining:
-            await self._give_back()
-
-    def _guard(self, leaving: Sequence[Held]) -> None:
-        """Nothing that owns a step in the middle of its code is settled, deferred, given back or parked."""
-        carrier = self._hand.carrier
-        if carrier is None or carrier not in leaving or not self._executions.running:
-            return
-        if self._known.over:
-            return
-        steps = ", ".join(self._executions.running)
-        log.error("letting go of a message whose steps run", extra=self._about(steps=steps))
-        self._host.telemetry.unsafe_settles.inc()
-        if self._host.limits.strict:
-            raise InternalError(f"run {self.run_id}: {carrier.message_id} let go while {steps} run")
-
-    async def _refuse(self, refusal: Refusal) -> None:
-        held = self._hand.all
-        word = await self._host.queue.refuse(
-            self.run_id,
-            held,
-            reason=refusal.reason,
-            detail=refusal.detail,
-            build=self._host.build,
-            park_after=0 if refusal.at_once else self._host.limits.park_after,
-            back_in=_BACK_IN,
-        )
-        about = self._about(reason=refusal.reason, detail=refusal.detail)
-        log.warning("run %s", word, extra=about)
-        if word == "parked":
-            self._host.telemetry.parked.labels(refusal.reason).inc()
-        self._hand.drop(held)
-        self._refusal = None
-        await self._known.drop_body()
-
-    async def _give_back(self) -> None:
-        held = self._hand.all
-        await self._host.queue.defer(self.partition, held)
-        self._hand.drop(held)
-        await self._known.drop_body()
-
-    async def _abandon(self, refusal: Refusal | None = None) -> None:
-        """Stop our bodies, give back what may still be ours, forget what we knew. What ends later is still
-        recorded, if its epoch allows."""
-        stopping = [run.over.wait() for run in self._executions.running.values()]
-        self._executions.interrupt()
-        if stopping:
-            await self._host.ports.within(asyncio.gather(*stopping), _STOP_WITHIN)
-        if refusal is not None and self._hand:
-            await self._refuse(refusal)
-        else:
-            await self._give_back()
-
-    def _about(self, **more: Any) -> dict[str, Any]:
-        carrier = self._hand.carrier or Held("", 0)
-        return {"run_id": self.run_id, "message_id": carrier[0], "number": carrier[1]} | more
+            await self._leaving.give_back()
 
 
 def _bets(made: Plan) -> bool:

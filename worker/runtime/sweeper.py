@@ -14,6 +14,7 @@ from world_redis.liveness import sweep
 from world_redis.world import RedisWorld
 
 from .ports import Ports
+from .roster import live_workers
 from .telemetry import Telemetry
 
 log = logging.getLogger("worker.sweeper")
@@ -25,15 +26,11 @@ async def sweep_for_ever(world: RedisWorld, ports: Ports, telemetry: Telemetry) 
     """Sweep every partition, round after round. A run is woken when two rounds found it broken."""
     suspects: dict[int, Mapping[str, int]] = {}
     while True:
-        await ports.sleep(EVERY * await _workers(world) * (0.5 + ports.chance()))
+        workers = max(1, len(await live_workers(world)))
+        await ports.sleep(EVERY * workers * (0.5 + ports.chance()))
         for partition in world.partitions:
             found = await sweep(world, partition, suspects.get(partition, {}))
             suspects[partition] = found.sightings
             for run_id in found.healed:
                 telemetry.liveness_heals.inc()
                 log.error("a run without a way forward was woken", extra={"run_id": run_id})
-
-
-async def _workers(world: RedisWorld) -> int:
-    fields = await world.command("HKEYS", world.keys.namespace_record())
-    return max(1, sum(1 for field in fields if field.startswith(b"worker:")))

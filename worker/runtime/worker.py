@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import secrets
@@ -33,6 +32,7 @@ from .host import Host, Limits, Slots
 from .intake import Intake
 from .keeper import Holdings, Keeper
 from .ports import AsyncPorts
+from .roster import announce, open_agreed, withdraw
 from .stepcall import StepRunner
 from .sweeper import sweep_for_ever
 from .telemetry import Telemetry
@@ -110,7 +110,9 @@ class Worker:
         for codec in self.registry.codecs():
             codec.max_bytes, codec.strict = self.settings.max_payload_bytes, self.settings.strict
         async with AsyncExitStack() as stack:
-            world = await stack.enter_async_context(self._open_world())
+            world = self._make_world()
+            stack.push_async_callback(world.close)
+            await open_agreed(world)
             resources = await stack.enter_async_context(self._lifespan())
             host = self._host = self._make_host(world, resources)
             intake = self.intake = Intake(host, world.partitions, run_bound=max(10, 4 * self.concurrency))
@@ -130,8 +132,9 @@ class Worker:
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
-            leave = world.command("HDEL", world.keys.namespace_record(), f"worker:{self.id}")
-            await host.ports.within(leave, _LAST_GRACE)  # a server that is away must not hold us
+            await host.ports.within(
+                withdraw(world, self.id), _LAST_GRACE
+            )  # a server that is away must not hold us
         log.info("worker stopped", extra={"id": self.id})
         return 0
 
@@ -152,13 +155,14 @@ class Worker:
 
     # --- parts -------------------------------------------------------------------------------------------
 
-    def _open_world(self) -> RedisWorld:
+    def _make_world(self) -> RedisWorld:
         s = self.settings
         world = RedisWorld(
             s.redis_url,
             namespace=self.registry.namespace or s.namespace,
             partitions=s.partitions,
-            lease=s.inline_ownership_lease_seconds,
+            lease=s.lease,
+            durability=s.durable,
             switches=Switches(s.inline_ownership, s.queue_owned_backstop),
             queues=self.queues,
         )
@@ -216,7 +220,7 @@ class Worker:
             world.keys,
             host.holdings,
             consumer=self.id,
-            lease=world.lease,
+            lease=self.settings.lease,
             queues=world.queues,
             on_word=intake.signal,
             stall_after=self.settings.loop_stall_seconds,
@@ -228,7 +232,7 @@ class Worker:
             yield
         finally:
             keeper.stop()
-            await asyncio.to_thread(keeper.join, world.lease / 3)
+            await asyncio.to_thread(keeper.join, self.settings.lease / 3)
 
     async def _listen(self, world: RedisWorld, intake: Intake) -> None:
         """Block on the bells of the queues served, on a connection of its own. A ring wakes one worker, so a
@@ -251,10 +255,8 @@ class Worker:
         """This worker's line in the namespace record, renewed while it lives."""
         while True:
             await self._unpark(world)
-            about = {**self.stats(), "seen": await _server_ms(world), "lease": world.lease}
-            record = world.keys.namespace_record()
-            await world.command("HSET", record, f"worker:{self.id}", json.dumps(about))
-            await asyncio.sleep(world.lease / 3)
+            await announce(world, self.id, {**self.stats(), "lease": self.settings.lease})
+            await asyncio.sleep(self.settings.lease / 3)
 
     async def _unpark(self, world: RedisWorld) -> None:
         """Runs that other builds could not take on get a try from this one."""
@@ -264,11 +266,6 @@ class Worker:
                 if self.build not in builds.split():
                     await runs.unpark(run_id, build=self.build)
                     log.info("parked run tried again", extra={"run_id": run_id, "reason": reason})
-
-
-async def _server_ms(world: RedisWorld) -> int:
-    seconds, micros = await world.command("TIME")
-    return int(seconds) * 1000 + int(micros) // 1000
 
 
 async def _within(seconds: float, done: Any) -> bool:

@@ -153,7 +153,7 @@ class Client:
             url,
             namespace=self.keys.namespace,
             partitions=settings.partitions,
-            lease=settings.lease,
+            durability=settings.durable,
             patience=PATIENCE,
         )
         await world.open()
