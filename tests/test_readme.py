@@ -4,6 +4,8 @@ import asyncio
 import re
 from pathlib import Path
 
+import pytest
+
 from worker import Client
 from worker.runtime.worker import Worker
 from worker.settings import Settings
@@ -11,12 +13,12 @@ from worker.settings import Settings
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_example_is_the_file_it_names():
+def test_the_example_is_the_file_it_names() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert (ROOT / "examples" / "renew.py").read_text() in blocks
 
 
-async def test_the_example_runs(redis_url: str, namespace: str, capsys):
+async def test_the_example_runs(redis_url: str, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
     from examples.renew import renew, wf
 
     settings = Settings.load(redis_url=redis_url, namespace=namespace)
@@ -30,7 +32,7 @@ async def test_the_example_runs(redis_url: str, namespace: str, capsys):
     assert "to cus_123: thank you, receipt-cus_123-990" in capsys.readouterr().out
 
 
-def test_the_reading_path_exists():
+def test_the_reading_path_exists() -> None:
     text = (ROOT / "README.md").read_text()
     path = re.search(r"## Reading the code(.*?)\n## ", text, re.DOTALL)
     assert path is not None

@@ -54,7 +54,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
 
-    # --- where the runs are ---------------------------------------------------------------------
+    # --- where the runs are -----------------------------------------------------------------------
 
     redis_url: str = Field(
         "", repr=False, description="the server: redis:// rediss:// unix:// embedded:///dir"
@@ -64,7 +64,7 @@ class Settings(BaseSettings):
     )
     partitions: int = Field(1, ge=1, le=1024, description="hash slots that new runs go to; only grows")
 
-    # --- ownership ------------------------------------------------------------------------------
+    # --- ownership --------------------------------------------------------------------------------
 
     inline_ownership_lease_seconds: int = Field(
         30, description="how long a silent worker keeps what it runs; the same everywhere; clamped to 1-900"
@@ -73,7 +73,7 @@ class Settings(BaseSettings):
     queue_owned_backstop: bool = Field(True, description="0: running queued steps are queued again at once")
     max_inline_steps: int = Field(3, ge=1, le=16, description="bodies one run may have in flight here")
 
-    # --- limits ---------------------------------------------------------------------------------
+    # --- limits -----------------------------------------------------------------------------------
 
     live_runs: int = Field(1000, ge=0, description="suspended bodies kept; 0 replays at every wake")
     max_step_crashes: int = Field(5, ge=1, le=1000, description="worker deaths before a step fails")
@@ -84,7 +84,7 @@ class Settings(BaseSettings):
     max_payload_bytes: int = Field(1 << 20, ge=1024, le=64 << 20, description="size of one recorded value")
     retention_seconds: int = Field(7 * 86_400, ge=1, description="how long a finished run stays readable")
 
-    # --- the process ----------------------------------------------------------------------------
+    # --- the process ------------------------------------------------------------------------------
 
     drain_seconds: float = Field(25, ge=0, le=3600, description="time that steps have to end at a stop")
     metrics_port: int | None = Field(

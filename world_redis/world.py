@@ -65,7 +65,7 @@ class RedisWorld:
         *,
         namespace: str = "wf",
         partitions: int = 1,
-        lease: float | None = None,
+        lease: float | None = 30.0,
         durability: Durability | None = None,
         patience: float | None = None,
         switches: Switches | None = None,
@@ -85,7 +85,7 @@ class RedisWorld:
         self._linking = asyncio.Lock()
         self.connects = 0  # grows with every new connection: a body built before may be ahead of the log
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     async def open(self) -> RedisWorld:
         """Connect, check the server and the namespace. Raises UnsafeServer, LayoutMismatch, LeaseMismatch,
@@ -112,7 +112,7 @@ class RedisWorld:
     def queues(self, partition: int) -> list[str]:
         return self._queues.setdefault(partition, list(self._first_queues))
 
-    # -- calls -----------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     async def __call__(self, call: ScriptCall) -> list[Any]:
         """Run a script: the same call again, by its own identity, until the server has answered."""

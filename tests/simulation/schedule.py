@@ -54,16 +54,6 @@ class Broken(AssertionError):
 
 
 @dataclass(slots=True)
-class SimRun:
-    id: str
-    part: Part
-    cancelled: bool = False
-    terminated: bool = False
-    orphaned: bool = False  # a child of it was cancelled or terminated from outside
-    resumed: int = 0
-
-
-@dataclass(slots=True)
 class Execution:
     """A step's code, while it runs and afterwards."""
 
@@ -75,44 +65,6 @@ class Execution:
     label: str
     over: bool = False
     ended: bool = False  # over, and its worker lived
-
-
-@dataclass(frozen=True, slots=True)
-class Weather:
-    """What a seed draws for its whole schedule."""
-
-    calm: bool  # nothing goes wrong
-    steps: int  # of the storm
-    workers: int
-    runs: int
-    fault: float  # chance that a call has another fate than a reply
-    hurry: float  # chance that time moves on while calls are on their way
-    acts: float  # chance of an act from outside
-    asking: int  # weight of cancel and terminate among these acts
-    switches: Switches
-    live_runs: int
-    tight: bool  # runs park and steps fail after a few crashes and refusals
-    deploys: bool  # some workers run the code before the last deploy
-    forgetful: bool  # the server may go back to what it was some time ago
-
-    @staticmethod
-    def draw(rng: Random) -> Weather:
-        calm = rng.random() < 0.2
-        return Weather(
-            calm=calm,
-            steps=rng.choice((40, 80, 160, 300)),
-            workers=rng.choice((1, 2, 2, 3)),
-            runs=rng.choice((1, 2, 3, 4)),
-            fault=0.0 if calm else rng.choice((0.01, 0.04, 0.1)),
-            hurry=rng.choice((0.02, 0.1, 0.25)),
-            acts=rng.choice((0.02, 0.06, 0.12)),
-            asking=rng.choice((0, 0, 0, 1, 4)),
-            switches=Switches(rng.random() > 0.08, rng.random() > 0.08),
-            live_runs=rng.choice((0, 1, 1000, 1000)),
-            tight=not calm and rng.random() < 0.15,
-            deploys=rng.random() < 0.2,
-            forgetful=not calm and rng.random() < 0.25,
-        )
 
 
 @dataclass
@@ -140,7 +92,7 @@ class Schedule:
         self.settling = False
         self.problems: list[str] = []
         self._made = 0
-        self._ghosts: list[tuple[str, ScriptCall]] = []
+        self.ghosts: list[tuple[str, ScriptCall]] = []
         self._snapshot: Any = None
         self.went_back = False
         self._over: asyncio.Future[None] = self.loop.create_future()
@@ -162,9 +114,9 @@ class Schedule:
         """Raises Broken."""
         with _seeded_ids(self.entropy), _logged(self.problems):
             self.note(f"seed {self.seed}: {self.weather}")
-            self._start_run()
+            self.people.start_run()
             for _ in range(self.weather.workers):
-                self._start_worker()
+                self.start_worker()
             try:
                 self.loop.run_until_complete(self._life())
             except Broken:
@@ -231,7 +183,7 @@ class Schedule:
         else:
             target = self.rng.choice((*known[:4], self.now + self.rng.randrange(1, LEASE)))
         target = min(target, self.now + LEASE // 3)
-        for worker in self._living():
+        for worker in self.living():
             if target - worker.renewed_at >= LEASE // 3 and not worker.paused and not worker.silent:
                 worker.renew()
         self.loop.clock = (target - EPOCH) / 1000
@@ -276,12 +228,12 @@ class Schedule:
         self._advance()
 
     def _next_in_calm(self) -> None:
-        if not self._living():
-            return self._start_worker(whole=True)
+        if not self.living():
+            return self.start_worker(whole=True)
         ready = self._ready()
         if ready:
             return self._serve(self.rng.choice(ready), "reply")
-        if self._let_go() or self._resume_missing():
+        if self.people.let_go() or self.people.resume_missing():
             return
         self._advance()
 
@@ -316,21 +268,21 @@ class Schedule:
             return
         if fate == "die before":
             if each.call is not None and self.rng.random() < 0.5:  # it is on its way all the same
-                self._ghosts.append((each.worker.name, each.call))
-            return self._kill(each.worker, "before " + each.label)
+                self.ghosts.append((each.worker.name, each.call))
+            return self.kill(each.worker, "before " + each.label)
         if fate == "stall before":
-            return self._stall(each.worker)
+            return self.trouble.stall(each.worker)
         reply = self._carry_out(each, fate)
         if fate == "lost":
             return
         if fate == "stall after":  # the answer is there, and nobody awake to read it
-            self._stall(each.worker)
+            self.trouble.stall(each.worker)
             each.reply = reply
             return
         if fate == "die after":
-            return self._kill(each.worker, "after " + each.label)
+            return self.kill(each.worker, "after " + each.label)
         if fate == "ghost" and each.call is not None:
-            self._ghosts.append((each.worker.name, each.call))
+            self.ghosts.append((each.worker.name, each.call))
         self.parked.remove(each)
         each.future.set_result(reply)
 
@@ -346,11 +298,11 @@ class Schedule:
             question = asked(self.names, each.call)
             reply = self.store.run(each.call, resent=each.sent)
             self.note(f"{each.worker.name} {question} → {answered(self.names, each.call, reply)}{said}")
-            self._look()
+            self.look()
         each.sent = True
         return reply
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Assert what must be so after every script call."""
         state = self.store.dump(logs=self.count % 8 == 0)
         self.problems += invariants.at_every_step(self, state)
@@ -358,10 +310,10 @@ class Schedule:
 
     # --- workers --------------------------------------------------------------------------------
 
-    def _living(self) -> list[SimWorker]:
+    def living(self) -> list[SimWorker]:
         return [worker for worker in self.workers if not worker.dead and not worker.gone]
 
-    def _start_worker(self, *, whole: bool = False) -> None:
+    def start_worker(self, *, whole: bool = False) -> None:
         rng = self.rng
         self._made += 1
         limits = Limits(
@@ -391,16 +343,16 @@ class Schedule:
         worker.start()
 
     def _serves(self, queue: str) -> bool:
-        return any(queue in worker.host.queues for worker in self._living())
+        return any(queue in worker.host.queues for worker in self.living())
 
-    def _kill(self, worker: SimWorker, when: str) -> None:
+    def kill(self, worker: SimWorker, when: str) -> None:
         self.note(f"{worker.name} dies {when}")
         for execution in self.executions:
             if execution.worker is worker:
                 execution.over = True
         worker.kill()
-        if not self._living():
-            self._start_worker()
+        if not self.living():
+            self.start_worker()
 
     def _tick_troubles(self) -> None:
         for worker in self.workers:
@@ -410,200 +362,25 @@ class Schedule:
     # --- acts from outside ----------------------------------------------------------------------
 
     def _acts(self) -> list[Callable[[], object]]:
-        acts: list[Callable[[], object]] = [self._resume_any, self._resume_any, self._resume_any, self._ring, self._ring, self._repeat_resume, self._drain]
+        acts: list[Callable[[], object]] = [self.people.resume_any, self.people.resume_any, self.people.resume_any, self.trouble.ring, self.trouble.ring, self.people.repeat_resume, self.trouble.drain]
         if len(self.runs) < self.weather.runs:
-            acts += [self._start_run] * 4
-        acts += [self._cancel] * self.weather.asking
+            acts += [self.people.start_run] * 4
+        acts += [self.people.cancel] * self.weather.asking
         if self.weather.asking and self.rng.random() < 0.3:
-            acts.append(self._terminate)
-        if len(self._living()) < 3:
-            acts.append(self._start_worker)
+            acts.append(self.people.terminate)
+        if len(self.living()) < 3:
+            acts.append(self.start_worker)
         if not self.calm:
-            acts += [self._pause, self._silence, self._kill_any, self._restart, self._rob]
+            acts += [self.trouble.pause, self.trouble.silence, self.trouble.kill_any, self.trouble.restart, self.trouble.rob]
         if self.weather.tight:
-            acts += [self._let_go] * 2
+            acts += [self.people.let_go] * 2
         if self.weather.forgetful:
-            acts += [self._remember] * 4
+            acts += [self.trouble.remember] * 4
             if self._snapshot is not None:
-                acts += [self._go_back] * 2
-        if self._ghosts:
-            acts += [self._ghost] * 3
+                acts += [self.trouble.go_back] * 2
+        if self.ghosts:
+            acts += [self.trouble.ghost] * 3
         return acts
-
-    def _start_run(self) -> None:
-        part = self.rng.choice(PARTS)
-        text = "".join(self.entropy.choice("0123456789ABCDEFGHJKMNPQRSTVWXYZ") for _ in range(23))
-        run = SimRun(f"wrun_0{text}00", part)
-        target = part.workflow
-        input = target.signature.encode_arguments(part.args, {}, with_defaults=True)
-        context = RunContext(target.name, target.version, SPEC, "default", self.now, run.id)
-        message = RunMessage(context, self.entropy.randbytes(16), input, new_mark())
-        at_once(Runs(self.store).start(run.id, message, input))
-        self.runs.append(run)
-        self.note(f"run {self.names.run(run.id)} starts: {target.name}{part.args}")
-        self._look()
-
-    def _ring(self) -> None:
-        worker = self.rng.choice(self._living() or self.workers)
-        self.note(f"{worker.name} is rung")
-        self.loop.call_soon(worker.intake.ring)
-
-    def _open_hooks(self) -> Iterator[tuple[SimRun, str, str]]:
-        state = self.store.dump(logs=False)
-        for run in self.runs:
-            for hook, token in sorted(state.runs[run.id].hooks.items()):
-                yield run, hook, token
-
-    def _resume_any(self) -> None:
-        hooks = list(self._open_hooks())
-        if hooks:
-            self._resume(*self.rng.choice(hooks))
-
-    def _resume_missing(self) -> bool:
-        for run, hook, token in self._open_hooks():
-            if run.resumed < run.part.payloads:
-                self._resume(run, hook, token)
-                return True
-        return False
-
-    def _resume(self, run: SimRun, hook: str, token: str) -> None:
-        if run.resumed < run.part.payloads:
-            self._send_payload(run, hook, token, run.resumed + 1)
-            run.resumed += 1
-
-    def _repeat_resume(self) -> None:
-        """A client that was not sure."""
-        hooks = [each for each in self._open_hooks() if each[0].resumed]
-        if hooks:
-            run, hook, token = self.rng.choice(hooks)
-            self._send_payload(run, hook, token, self.rng.randrange(run.resumed) + 1)
-
-    def _send_payload(self, run: SimRun, hook: str, token: str, number: int) -> None:
-        data = pack(HookReceived(wf.codec.encode({"text": number}), f"resume-{number}"))
-        address = HookAddress(run.id, hook)
-        answer, slot = at_once(Hooks(self.store).resume(address, token, f"resume-{number}", data))
-        self.note(f"resume {self.names.run(run.id)}.{hook} with {number} → {answer} {slot}")
-        self._look()
-
-    def _cancel(self) -> None:
-        id, run = self._any_run()
-        answer = at_once(Runs(self.store).cancel(id, pack(CancelRequested("asked"))))
-        if answer is Answer.OK:
-            run.cancelled |= id == run.id
-            run.orphaned |= id != run.id
-        self.note(f"cancel {self.names.run(id)} → {answer}")
-        self._look()
-
-    def _terminate(self) -> None:
-        id, run = self._any_run()
-        data = pack(Failed("CANCELLED", b""))
-        work = Runs(self.store).terminate(id, data, parent_data=data, retention_ms=_NEVER)
-        if (answer := at_once(work)) is Answer.OK:
-            run.terminated |= id == run.id
-            run.orphaned |= id != run.id
-        self.note(f"terminate {self.names.run(id)} → {answer}")
-        self._look()
-
-    def _any_run(self) -> tuple[str, SimRun]:
-        """A run's id, maybe a child's, and the run it belongs to."""
-        state = self.store.dump(logs=False)
-        known = {run.id: run for run in self.runs}
-        return self.rng.choice([(id, known[found.run.root]) for id, found in sorted(state.runs.items())])
-
-    def _drain(self) -> None:
-        able = [worker for worker in self._living() if not worker.host.draining]
-        if len(able) > 1:
-            worker = self.rng.choice(able)
-            self.note(f"{worker.name} drains")
-            self.loop.call_soon(worker.drain)
-            self._start_worker()
-            return
-        leaving = [worker for worker in self._living() if worker.host.draining]
-        if leaving and not self.calm:
-            self.note(f"{leaving[0].name} has drained long enough: interrupt")
-            self.loop.call_soon(leaving[0].intake.interrupt)
-
-    def _pause(self) -> None:
-        self._stall(self.rng.choice(self._living() or self.workers))
-
-    def _stall(self, worker: SimWorker) -> None:
-        worker.paused = self.rng.choice((10, 30, 80))
-        self.note(f"{worker.name} pauses for {worker.paused} steps")
-
-    def _silence(self) -> None:
-        worker = self.rng.choice(self._living() or self.workers)
-        worker.silent = self.rng.choice((20, 60))
-        self.note(f"{worker.name} does not renew for {worker.silent} steps")
-
-    def _kill_any(self) -> None:
-        if self._living():
-            self._kill(self.rng.choice(self._living()), "at rest")
-
-    def _restart(self) -> None:
-        if self.store.restarts < 8:
-            self.store.restarts += 1
-            self.note("the server restarts")
-
-    def _let_go(self) -> bool:
-        """A parked run is tried again: by a build that has not refused it, or because somebody says so."""
-        parked = sorted(self.store.dump(logs=False).parked)
-        if not parked:
-            return False
-        run = self.rng.choice(parked)
-        build = "" if self.settling else self.rng.choice(("", "new"))
-        answer = at_once(Runs(self.store).unpark(run, build=build))
-        self.note(f"{build or 'somebody'} lets {self.names.run(run)} go → {answer}")
-        self._look()
-        return True
-
-    def _remember(self) -> None:
-        self._snapshot = self.store.snapshot()
-        self.note("a replica has heard all until here")
-
-    def _go_back(self) -> None:
-        """A fail-over that loses the tail of everything."""
-        if self.store.restarts >= 8:
-            return
-        self.store.go_back(self._snapshot, now=self.now)
-        self.note("fail-over: the server is where the replica was")
-        self.went_back = True
-        self.heads.clear()
-        state = self.store.dump(logs=False)
-        self.runs = [run for run in self.runs if run.id in state.runs]
-        for run in self.runs:
-            run.resumed = len({key.partition(":")[2] for key in state.runs[run.id].received})
-        if not self.runs:
-            self._start_run()
-
-    def _rob(self) -> None:
-        """The message of somebody who runs a step is lost."""
-        state = self.store.dump(logs=False)
-        owners = sorted(
-            (id, owner)
-            for id, found in state.runs.items()
-            if not found.run.finished and RESCUE in found.out and found.out[RESCUE] in state.messages
-            for owner in state.messages[found.out[RESCUE]].owners
-            if owner in state.messages and state.messages[owner].state == "f"
-        )
-        if owners:
-            run, owner = self.rng.choice(owners)
-            message = state.messages[owner]
-            _, messages, *_ = self.store.keys.partition(0)
-            self.store.client.hdel(messages, owner, f"{owner}:p")
-            self.store.client.zrem(self.store.keys.queue(0, message.queue)[2], owner)
-            out = self.store.keys.run(0, run)[3]
-            if state.runs[run].out.get(message.key) == owner:
-                self.store.client.hdel(out, message.key)
-            self.robbed.add(run)
-            self.note(f"message {self.names.message(owner)} of {self.names.run(run)} is lost")
-
-    def _ghost(self) -> None:
-        """A sending that was held up on its way arrives after its resend was answered."""
-        name, call = self._ghosts.pop(0)
-        question = asked(self.names, call)
-        reply = self.store.run(call)
-        self.note(f"{name} {question} → {answered(self.names, call, reply)} [ghost, nobody hears]")
-        self._look()
 
     # --- the calm after the storm ---------------------------------------------------------------
 
@@ -613,14 +390,14 @@ class Schedule:
         for worker in self.workers:
             worker.paused = worker.silent = 0
         while len(self.runs) < self.weather.runs:
-            self._start_run()
-        for worker in self._living():
+            self.people.start_run()
+        for worker in self.living():
             if worker.build == "old":
                 self.note(f"{worker.name} drains")
                 self.loop.call_soon(worker.drain)
-        able = [w for w in self._living() if not w.host.draining and w.build == "new"]
+        able = [w for w in self.living() if not w.host.draining and w.build == "new"]
         if not able or not any("side" in worker.host.queues for worker in able):
-            self._start_worker(whole=True)
+            self.start_worker(whole=True)
 
     def _is_spent(self) -> bool:
         """Nothing is left for the storm to blow at."""
@@ -631,7 +408,7 @@ class Schedule:
     def _is_over(self) -> bool:
         if any(each.what != "call" or each.label != "take" for each in self.parked if not each.worker.dead):
             return False
-        if not all(worker.intake.empty for worker in self._living()):
+        if not all(worker.intake.empty for worker in self.living()):
             return False
         state = self.store.dump(logs=False)
         return not state.messages and all(found.run.finished for found in state.runs.values())
@@ -668,41 +445,3 @@ class Schedule:
         deadline = self.store.client.zscore(self.store.keys.queue(0, message.queue)[2], id)
         amnesty = int(self.store.client.hget(self.store.keys.partition(0)[0], "amnesty") or 0)
         return message.holder == execution.worker.name and max(deadline or 0, amnesty) > self.now
-
-
-@contextmanager
-def _seeded_ids(entropy: Random) -> Iterator[None]:
-    """Marks and with them message ids come from the seed."""
-    real = ids.os
-    ids.os = SimpleNamespace(urandom=entropy.randbytes)  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        ids.os = real
-
-
-class _Catcher(logging.Handler):
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._problems = problems
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.exc_info:
-            text += "\n" + logging.Formatter().formatException(record.exc_info)
-        self._problems.append(f"logged: {text}")
-
-
-@contextmanager
-def _logged(problems: list[str]) -> Iterator[None]:
-    """What the runtime logs as an error is one."""
-    logger, handler = logging.getLogger("worker"), _Catcher(problems)
-    before = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.INFO)  # so that every record is made
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.level, logger.propagate = before

@@ -72,7 +72,7 @@ class Cursor:
         self._guesses = 0  # patches answered true that the log does not hold yet
         self._last_id = ""
 
-    # --- what the log says ----------------------------------------------------------------------
+    # --- what the log says ------------------------------------------------------------------------
 
     def learn(self, event: Event) -> None:
         """Take one event, in slot order. Raises ValueError when its record cannot be read."""
@@ -99,7 +99,7 @@ class Cursor:
             self._guesses -= 1
             self.contradicted |= mine.change_id != change_id
 
-    # --- what the body says ---------------------------------------------------------------------
+    # --- what the body says -----------------------------------------------------------------------
 
     def issue(self, call: Call) -> None:
         """Take one call, in the order of issue."""
@@ -145,7 +145,7 @@ class Cursor:
         creates = self._creates
         return bool(creates) and any(event.id not in self._ids for event in creates if event.slot <= slot)
 
-    # --- the check ------------------------------------------------------------------------------
+    # --- the check --------------------------------------------------------------------------------
 
     def match(self, upto: int | None) -> Mismatch | None:
         """Match the create events up to slot `upto` (None: all known), to be called when the body

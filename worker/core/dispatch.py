@@ -9,9 +9,9 @@ logged, counted and used as the test id. `action_of` says what the row leads to.
 | queue | new, otherwise | created + step message |
 | in-flight-here | running here under the recorded epoch | nothing |
 | owned-recovery | running, its owner is an earlier delivery of a message held here | start again here |
-| backstop | running inline, its owner's message is held elsewhere before its deadline | nothing: the rescue is armed |
+| backstop | running inline, its owner's message is held elsewhere before its deadline | see to the rescue |
 | lease-expired | running inline, its owner's message is over, waiting or gone | step message now |
-| queue-backstop | running from a live queue delivery | nothing: the rescue is armed |
+| queue-backstop | running from a live queue delivery | see to the rescue |
 | queue-expired | running from a queue delivery that is over or gone | step message now |
 | external | handed to another system, before its end | nothing |
 | child | a child run that has not ended | nothing |
@@ -47,6 +47,10 @@ class Row(StrEnum):
     RETRYING = "retrying"
     WITHDRAWN = "withdrawn"
     OWNERSHIP_OFF = "ownership-off"
+
+
+# Rows in which somebody else, or a message, is trusted to go on: the run's rescue watches over them.
+RESCUED = frozenset({Row.IN_FLIGHT_HERE, Row.BACKSTOP, Row.QUEUE_BACKSTOP, Row.EXTERNAL})
 
 
 class Action(StrEnum):

@@ -16,6 +16,7 @@ from world_redis.events import EventType
 from world_redis.ids import child_run_id
 from world_redis.messages import (
     DEADLINE,
+    RESCUE,
     TIMER,
     Kind,
     RunContext,
@@ -42,7 +43,7 @@ from .calls import (
     StepCall,
     WaitCall,
 )
-from .dispatch import Action, Here, Row, action_of, row_of, row_of_new
+from .dispatch import RESCUED, Action, Here, Row, action_of, row_of, row_of_new
 from .records import (
     CANCELLED,
     AttributesSet,
@@ -189,6 +190,9 @@ def _recorded_steps(scene: Scene, made: Plan, free: int) -> int:
             made.sends.append(step_send(scene.context, call, scene.now, due_at=step.due))
         elif action is Action.HAND_OVER:
             made.facts.append(_hand_over(scene, call, step))
+    rows = {each.row for each in made.rows}
+    if rows & RESCUED and not scene.table.rescue_armed:
+        made.sends.append(Send(Kind.RESCUE, RESCUE, scene.context.queue))
     return took
 
 

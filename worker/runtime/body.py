@@ -86,7 +86,7 @@ class Body:
         self._ahead: deque[Event] = deque()  # delivered, not confirmed by the log
         self._unreadable: Undecodable | None = None
 
-    # --- what the session reads -----------------------------------------------------------------
+    # --- what the session reads -------------------------------------------------------------------
 
     @property
     def fresh(self) -> list[Call]:
@@ -131,11 +131,16 @@ class Body:
         """Calls whose arguments differ from the recorded ones. The recorded answer is used."""
         return self._cursor.drifts
 
+    @property
+    def betting(self) -> bool:
+        """Whether it was advanced on facts that the log has not confirmed."""
+        return bool(self._ahead)
+
     def waiting_for(self) -> tuple[str, ...]:
         """Where the tasks of the body wait, one line each."""
         return frames_of(self._loop.pending())
 
-    # --- what the session does ------------------------------------------------------------------
+    # --- what the session does --------------------------------------------------------------------
 
     def learn(self, events: Sequence[Event]) -> None:
         """Take log entries in slot order; those already known are skipped.
@@ -190,7 +195,7 @@ class Body:
         self.closed = True
         return tear_down(self._loop)
 
-    # --- delivering -----------------------------------------------------------------------------
+    # --- delivering -------------------------------------------------------------------------------
 
     def _drive(self, work: Callable[[Watch], None]) -> None:
         if self.closed:
@@ -260,7 +265,7 @@ class Body:
     def _is_stopped(self, watch: Watch) -> bool:
         return self.problem is not None or self.misled or watch.fired
 
-    # --- the log --------------------------------------------------------------------------------
+    # --- the log ----------------------------------------------------------------------------------
 
     def _learn_decisive(self, event: Event) -> None:
         if not self._ahead:
@@ -290,7 +295,7 @@ class Body:
             return
         self.problem = Divergence(mismatch.slot, mismatch.recorded, mismatch.called, self.waiting_for())
 
-    # --- the end --------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def _look_for_end(self) -> None:
         main, escaped = self._loop.main, self._loop.escaped

@@ -120,7 +120,7 @@ class BodyCalls:
     def check(self) -> None:
         self.loop.check()
 
-    # --- issuing --------------------------------------------------------------------------------
+    # --- issuing ----------------------------------------------------------------------------------
 
     def step(
         self, step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -247,7 +247,7 @@ class BodyCalls:
         self.open[call.id] = call
         self.cursor.issue(call)
 
-    # --- reading --------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         """Body time: the largest `at` delivered so far, so it never runs backwards."""
@@ -287,7 +287,7 @@ class BodyCalls:
     def _codec(self) -> Any:
         return self.workflow.registry.codec
 
-    # --- answering ------------------------------------------------------------------------------
+    # --- answering --------------------------------------------------------------------------------
 
     def tick(self, at: int) -> None:
         """A decisive event of this time (ms) is delivered."""
@@ -353,7 +353,7 @@ class BodyCalls:
             if self.loop.main is not None:
                 self.loop.main.cancel()
 
-    # --- the log's side -------------------------------------------------------------------------
+    # --- the log's side ---------------------------------------------------------------------------
 
     def take_revived(self) -> None:
         """Calls dropped here that another writer had recorded: they are open, and dropped."""

@@ -35,7 +35,7 @@ class Hook:
         self._takers: deque[HookFuture] = deque()  # waiting for a payload
         self._askers: deque[HookFuture] = deque()  # waiting to know of a conflict
 
-    # --- asked by the body ----------------------------------------------------------------------
+    # --- asked by the body ------------------------------------------------------------------------
 
     def next_payload(self) -> HookFuture:
         future = HookFuture(self._loop, self._id)
@@ -70,7 +70,7 @@ class Hook:
             taker.set_exception(HookDisposedError(self.token))
         return True
 
-    # --- told by the log ------------------------------------------------------------------------
+    # --- told by the log --------------------------------------------------------------------------
 
     def deliver(self, event: Event) -> None:
         """Take an event of this hook. Raises ValueError when it cannot be read."""

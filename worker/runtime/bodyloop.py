@@ -123,7 +123,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
         self._watch = Watch(stuck_after)
         self._refusals = 0
 
-    # --- driving --------------------------------------------------------------------------------
+    # --- driving ----------------------------------------------------------------------------------
 
     @contextmanager
     def current(self) -> Iterator[Watch]:
@@ -174,7 +174,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
                 break
         return Rest.QUIET
 
-    # --- what asyncio asks of a loop ------------------------------------------------------------
+    # --- what asyncio asks of a loop --------------------------------------------------------------
 
     def number(self) -> int:
         """The next number in the order of creation."""
@@ -266,7 +266,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
         """The tasks that are not done, in the order of creation."""
         return [task for task in self._tasks if not task.done()]
 
-    # --- being dropped --------------------------------------------------------------------------
+    # --- being dropped ----------------------------------------------------------------------------
 
     def start_dropping(self) -> None:
         """From now on nothing is recorded and nothing runs; see `teardown`."""
@@ -295,7 +295,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
         """Count the refusals of the next coroutine anew."""
         self._refusals = 0
 
-    # --- small questions ------------------------------------------------------------------------
+    # --- small questions --------------------------------------------------------------------------
 
     def is_running(self) -> bool:
         return events._get_running_loop() is self
@@ -323,7 +323,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
     async def shutdown_asyncgens(self) -> None:
         return None
 
-    # --- asynchronous generators ----------------------------------------------------------------
+    # --- asynchronous generators ------------------------------------------------------------------
 
     def _generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
         self.generators.add(generator)

@@ -16,7 +16,6 @@ from world_redis.ids import new_mark
 from world_redis.messages import (
     Delivery,
     Kind,
-    RunContext,
     StepMessage,
     unpack_run_message,
     unpack_step_message,
@@ -76,12 +75,13 @@ class StepDelivery:
         self._host = host
         self._run: StepRun | None = None
         self._message: StepMessage | None = None
+        self._run_queue = delivery.queue  # where the run's wakes go
 
     @property
     def has_slot(self) -> bool:
         return self._run is not None
 
-    # --- from the worker and the keeper ---------------------------------------------------------------
+    # --- from the worker and the keeper -----------------------------------------------------------
 
     def signal(self, word: str) -> None:
         run = self._run
@@ -96,7 +96,7 @@ class StepDelivery:
         if self._run is not None:
             self._run.interrupt()
 
-    # --- the pipeline -----------------------------------------------------------------------------------
+    # --- the pipeline -----------------------------------------------------------------------------
 
     async def serve(self) -> None:
         try:
@@ -112,9 +112,12 @@ class StepDelivery:
         if message is None or not await self._known(message):
             return
         await self._wait_for_twin()
-        claim = await self._claim()
+        asked = self._host.ports.now()
+        claim = await self._host.queue.claim(self._delivery)
         if claim.answer is not Answer.OK:
             return self._refused(claim)
+        if (self._host.ports.now() - asked) * 1000 >= self._host.limits.lease:
+            return log.warning("claimed too late to begin", extra=about(self._delivery))
         end = await self._execute(message, claim)
         await self._record(claim, end)
 
@@ -126,7 +129,13 @@ class StepDelivery:
             return None
         self._host.telemetry.prologues.labels("run_context" if message.context else "run_read").inc()
         self._message = message
+        self._run_queue = message.context.queue if message.context else await self._read_queue()
         return message
+
+    async def _read_queue(self) -> str:
+        """An older producer sent no context: one read tells where the run's wakes belong."""
+        run = await self._host.log.read(self._delivery.run_id, seen=1 << 50)
+        return run.record["queue"].decode() if run is not None else self._delivery.queue
 
     async def _known(self, message: StepMessage) -> bool:
         step = self._host.step(message.name)
@@ -155,9 +164,6 @@ class StepDelivery:
             self._host.telemetry.single_flight_absorbed.inc()
             log.warning("single flight", extra=about(self._delivery))
             await twin.over.wait()
-
-    async def _claim(self) -> Claim:
-        return await self._host.queue.claim(self._delivery)
 
     def _refused(self, claim: Claim) -> None:
         """The script has settled the message or moved it; say what it saw."""
@@ -197,7 +203,7 @@ class StepDelivery:
         transition = Transition(
             self._delivery.run_id, new_mark(), held, 2, seen=1 << 50, facts=[fact], settles=[held]
         )
-        reply = await self._host.log.append(transition, queue=self._queue())
+        reply = await self._host.log.append(transition, queue=self._run_queue)
         verdict = reply.facts[0] if reply.facts else reply.answer
         name = self._message.name if self._message else self._delivery.key
         status = end.type.value.removeprefix("step_") if verdict is Answer.OK else verdict.value
@@ -212,9 +218,9 @@ class StepDelivery:
     async def _settle_only(self) -> None:
         held = self._delivery.held
         transition = Transition(self._delivery.run_id, new_mark(), held, 3, seen=1 << 50, settles=[held])
-        await self._host.log.append(transition, queue=self._queue())
+        await self._host.log.append(transition, queue=self._run_queue)
 
-    # --- what the stages need -------------------------------------------------------------------------
+    # --- what the stages need ---------------------------------------------------------------------
 
     def _order(self, message: StepMessage, claim: Claim) -> StepOrder:
         step = self._host.step(message.name)
@@ -234,10 +240,6 @@ class StepDelivery:
     def _retry(self) -> Send:
         """The next attempt is this same message over again, due when the policy says."""
         return Send(Kind.STEP, self._delivery.key, self._delivery.queue, self._delivery.payload)
-
-    def _queue(self) -> str:
-        context: RunContext | None = self._message.context if self._message else None
-        return context.queue if context is not None else self._delivery.queue
 
 
 def about(delivery: Delivery, **more: Any) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Executions:
     def ids(self) -> Set[str]:
         return self.running.keys() | self.ended.keys()
 
-    # --- running ----------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     def start(self, call: StepCall, epoch: Epoch, *, errors: int, now: int, first: int) -> None:
         """Run the code of a step whose claim is committed."""
@@ -73,7 +73,7 @@ class Executions:
         await run.over.wait()  # a timed-out thread keeps its slot until it has really ended
         self._host.finish(run)
 
-    # --- stopping -----------------------------------------------------------------------------------------
+    # --- stopping ---------------------------------------------------------------------------------
 
     def signal(self) -> None:
         """The run was asked to cancel or has ended: steps may notice."""
@@ -90,7 +90,7 @@ class Executions:
             if id in self.running:
                 self.running[id].cancel()
 
-    # --- their ends as facts ------------------------------------------------------------------------------
+    # --- their ends as facts ----------------------------------------------------------------------
 
     def facts(self, context: RunContext, now: int) -> list[Fact]:
         """One per end, in the order they ended; `now` is server time in ms."""

@@ -38,6 +38,7 @@ class Holdings(Protocol):
 class Limits:
     """The settings the engine itself obeys. Times in ms."""
 
+    lease: int = 30_000
     max_inline_steps: int = 3
     live_runs: int = 1000
     max_step_crashes: int = 5

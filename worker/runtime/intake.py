@@ -41,7 +41,7 @@ class Intake:
         self._freed = asyncio.Event()
         host.on_slot = self._free
 
-    # --- state ------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     @property
     def empty(self) -> bool:
@@ -80,7 +80,7 @@ class Intake:
         for run_id in list(self._busy):
             self._sessions[run_id].signal(Held(message_id, number), word)
 
-    # --- taking -------------------------------------------------------------------------------------------
+    # --- taking -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Take until draining."""
@@ -128,7 +128,7 @@ class Intake:
         """Step deliveries that have not taken their slot yet."""
         return sum(1 for step in self._steps.values() if not step.has_slot)
 
-    # --- routing -------------------------------------------------------------------------------------------
+    # --- routing ----------------------------------------------------------------------------------
 
     def _route(self, delivery: Delivery) -> None:
         self._host.holdings.add(delivery.partition, delivery.held)
@@ -208,7 +208,7 @@ class Intake:
         self._others.add(task)
         task.add_done_callback(self._others.discard)
 
-    # --- leaving ---------------------------------------------------------------------------------------------
+    # --- leaving ----------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Take nothing more; sessions record what ends and give their messages back."""

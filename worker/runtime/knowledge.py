@@ -51,11 +51,11 @@ class Knowledge:
     def over(self) -> bool:
         return self.status in OVER
 
-    # --- time ---------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def hear(self, now: int) -> None:
-        """The store said what time it is (ms)."""
-        if now:
+        """The store said what time it is (ms). An answer that was long on its way does not put us back."""
+        if now > self.now():
             self._now, self._heard_at = now, self._host.ports.now()
 
     def now(self) -> int:
@@ -86,7 +86,7 @@ class Knowledge:
         due = [(at, int(id[1:]), id) for id, at in self.listened_waits().items() if at <= now]
         return [Fact(EventType.WAIT_COMPLETED, id, at=max(now, at)) for at, _, id in sorted(due)]
 
-    # --- building -------------------------------------------------------------------------------------------
+    # --- building ---------------------------------------------------------------------------------
 
     def stands(self) -> bool:
         """Is there a body, on the log of the server spoken to?"""
@@ -110,7 +110,7 @@ class Knowledge:
         return await self._read()
 
     async def _read(self) -> tuple[bytes, bytes, list[Event]] | None:
-        """The whole log; a read that spans a reconnect starts over, since its pages may not belong together."""
+        """The whole log. A read that spans a reconnect starts over: its pages may not belong together."""
         while True:
             self._server = self._host.ports.server()
             page, events = await self._read_pages()
@@ -152,7 +152,7 @@ class Knowledge:
         if body is not None:
             await drive(asyncio.get_running_loop(), body.close)
 
-    # --- going on -------------------------------------------------------------------------------------------
+    # --- going on ---------------------------------------------------------------------------------
 
     async def feed(self, events: Sequence[Event]) -> None:
         """Give the body the next events of the log."""

@@ -73,11 +73,12 @@ class Session:
         self._verdict: Outcome | None = None  # the machinery ends the run, whatever its body wants
         self._lost: tuple[Held, str] | None = None  # a renewal said that another delivery holds this carrier
         self._draining = False
+        self._late = False  # the latest answer took longer than a lease
         self._ended_at = 0.0  # when the last step code ended that the latest transition recorded
         self._failed: set[str] = set()  # cancelled steps that this session tried to fail
         self._vain = (0, 0)  # head of the log, and how many transitions in a row were refused there
 
-    # --- mailbox: called from the intake and, through it, from the keeper ---------------------------------
+    # --- mailbox: called from the intake and, through it, from the keeper -------------------------
 
     def join(self, delivery: Delivery) -> None:
         """Take a delivery of this run; its slot is free at once. One that is held here already only changes
@@ -126,7 +127,7 @@ class Session:
         """Drop the body of a session that rests."""
         await self._known.drop_body()
 
-    # --- the job ------------------------------------------------------------------------------------------
+    # --- the job ----------------------------------------------------------------------------------
 
     async def serve(self) -> None:
         """Work until nothing is held and nothing runs here."""
@@ -161,7 +162,7 @@ class Session:
             if ahead:
                 await self._known.advance(facts)
                 self._look_at_problem()
-            made = await self._plan() if ahead or not facts else Plan()
+            made = await self._plan(ahead=ahead) if ahead or not facts else Plan()
             transition = self._transition(facts, made, position, ahead)
             if transition is None:
                 return await self._rest()
@@ -173,7 +174,7 @@ class Session:
         if lost is not None and lost[0] == self._hand.carrier:
             raise CarrierLost(lost[1])
 
-    # --- knowing ------------------------------------------------------------------------------------------
+    # --- knowing ----------------------------------------------------------------------------------
 
     async def _stand(self) -> None:
         """Have a body that stands where the log does, if this run is for us."""
@@ -195,7 +196,7 @@ class Session:
             self._look_at_problem()
 
     def _look_at_problem(self) -> None:
-        """What a body cannot go on with is a refusal; what its code did wrong is the run's end (`_outcome`)."""
+        """What a body cannot go on with is a refusal; what its code did wrong ends the run (`_outcome`)."""
         body = self._known.body
         problem = body.problem if body is not None else None
         if problem is not None and not isinstance(problem, Deadlock | Spinning):
@@ -214,7 +215,7 @@ class Session:
             error = RunTimeoutError(self.run_id, context.timeout / 1000)
             self._verdict = Raised(encode_failure(error), RUN_TIMEOUT)
 
-    # --- deciding -----------------------------------------------------------------------------------------
+    # --- deciding ---------------------------------------------------------------------------------
 
     def _facts(self) -> list[Fact]:
         """Ends not recorded yet, and waits that are due."""
@@ -257,9 +258,11 @@ class Session:
         )
         return not (unsure or outside) and all(id in body.open for id in ending)
 
-    async def _plan(self) -> Plan:
+    async def _plan(self, *, ahead: bool) -> Plan:
         known, body = self._known, self._known.body
         table, known.table = known.table, None
+        if body is not None and body.betting and not ahead:
+            raise InternalError(f"run {self.run_id}: a bet was neither won nor lost")
         if body is None or known.context is None or self._refusal is not None or not self._hand:
             return Plan()
         outcome = self._outcome(body)
@@ -308,6 +311,8 @@ class Session:
         asks = bool(facts or settles or not made.empty or (known.need_table and known.body))
         if not asks or (not self._hand and not facts):
             return None
+        # Taken while the call is out, a timer must not count as armed by it.
+        self._hand.fired -= {send.key for send in made.sends}
         return Transition(
             run_id=self.run_id,
             mark=new_mark(),
@@ -339,10 +344,11 @@ class Session:
         held = self._hand.all
         return held[:0:-1] if busy else held[::-1]
 
-    # --- committing -----------------------------------------------------------------------------------------
+    # --- committing -------------------------------------------------------------------------------
 
     async def _commit(self, transition: Transition) -> Reply:
         self._leaving.guard(transition.settles)
+        sent = self._host.ports.now()
         context = self._known.context
         last = transition.decisions[-1] if transition.decisions else None
         ends = last is not None and last.type in _ENDS
@@ -352,6 +358,7 @@ class Session:
         reply = await self._host.log.append(transition, queue=queue, parent=parent, parent_data=data)
         self._host.telemetry.transitions.labels(reply.answer.value).inc()
         self._known.hear(reply.now)
+        self._late = (self._host.ports.now() - sent) * 1000 >= self._host.limits.lease
         return reply
 
     async def _absorb(self, reply: Reply, transition: Transition, made: Plan, ahead: bool) -> None:
@@ -361,12 +368,17 @@ class Session:
         self._look_at_progress(reply)
         if reply.answer in _NOT_OURS and self._is_lost(reply, transition):
             raise CarrierLost(reply.answer.value)
-        written = reply.answer in (Answer.OK, Answer.GONE)
+        written = reply.answer is Answer.OK
         known.status, known.table, known.need_table = reply.status, reply.table, not written
         if written:
             await self._carry_out(reply, transition, made)
+        else:
+            self._hand.fired |= {send.key for send in made.sends} & {TIMER, DEADLINE}
         if reply.status in FINISHED or reply.answer is Answer.NOT_FOUND:
             return await self._run_over(reply, transition)
+        if reply.answer is Answer.GONE:  # settled, perhaps by this very transition: the log knows
+            self._hand.drop(transition.settles)
+            return await known.drop_body()
         if reply.answer is Answer.INVALID:
             log.error("the log is full", extra=self._hand.about(events=reply.head))
             self._verdict = Raised(b"", MAX_EVENTS_EXCEEDED)
@@ -416,9 +428,7 @@ class Session:
             known.body.withdrawn([id for id in made.withdraws if id != TIMER])
         if TIMER in made.withdraws:
             known.timer_armed = False
-        sent = {send.key for send in made.sends}
-        known.timer_armed |= TIMER in sent
-        self._hand.fired -= sent
+        known.timer_armed |= any(send.key == TIMER for send in made.sends)
         self._start(reply, made)
         if not reply.unsettled:
             self._hand.drop(transition.settles)
@@ -426,7 +436,9 @@ class Session:
         await self._tokens.release(closed)
 
     def _start(self, reply: Reply, made: Plan) -> None:
-        """Execute what this transition claimed."""
+        """Execute what this transition claimed, unless the claim may be over before we heard of it."""
+        if self._late and made.starts:
+            raise CarrierLost("the answer came after the lease")
         recovered = {each.step for each in made.rows if each.row is Row.OWNED_RECOVERY}
         for call in made.starts:
             epoch = reply.epochs.get(call.id)
@@ -456,7 +468,7 @@ class Session:
         self._verdict = None
         await self._tokens.release_all()
 
-    # --- resting, refusing, letting go ------------------------------------------------------------------------
+    # --- resting, refusing, letting go ------------------------------------------------------------
 
     async def _rest(self) -> None:
         """Nothing to write. Refuse or give back what is held, once nothing of ours runs here."""

@@ -50,6 +50,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("transitions_total", "counter", "transitions by what the store answered", ("answer",)),
     Metric("prologues_total", "counter", "step deliveries by what was read before the claim", ("prologue",)),
     Metric("input_drifts_total", "counter", "replayed calls whose arguments differ from the recorded ones"),
+    Metric("body_io_total", "counter", "calls a body must not make (sockets, threads, sleeping)", ("call",)),
     Metric("replays_total", "counter", "bodies built from their log"),
     # messages
     Metric("redeliveries_total", "counter", "deliveries handed out after an earlier one lapsed", ("kind",)),
@@ -85,6 +86,7 @@ class Telemetry:
     transitions: Counter
     prologues: Counter
     input_drifts: Counter
+    body_io: Counter
     replays: Counter
     redeliveries: Counter
     dead_letters: Counter

@@ -28,6 +28,7 @@ from ..executors.base import Executor
 from ..executors.threads import ThreadExecutor
 from ..sdk.registry import Workflows
 from ..settings import Settings
+from . import audit
 from .host import Host, Limits, Slots
 from .intake import Intake
 from .keeper import Holdings, Keeper
@@ -73,7 +74,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining = asyncio.Event()
 
-    # --- from outside -----------------------------------------------------------------------------------
+    # --- from outside -----------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Finish what runs, take nothing new, hand the rest back. Safe from signal handlers and threads."""
@@ -102,11 +103,14 @@ class Worker:
             "draining": self._draining.is_set(),
         }
 
-    # --- life -------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     async def run(self) -> int:
         self._loop = asyncio.get_running_loop()
         self.registry.resolve()
+        audit.install(
+            strict=self.settings.strict, count=lambda call: self.telemetry.body_io.labels(call).inc()
+        )
         for codec in self.registry.codecs():
             codec.max_bytes, codec.strict = self.settings.max_payload_bytes, self.settings.strict
         async with AsyncExitStack() as stack:
@@ -153,7 +157,7 @@ class Worker:
             if not await _within(_LAST_GRACE, lambda: intake.empty):
                 log.warning("leaving running steps behind", extra=self.stats())
 
-    # --- parts -------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def _make_world(self) -> RedisWorld:
         s = self.settings
@@ -199,6 +203,7 @@ class Worker:
             holdings=Holdings(),
             telemetry=self.telemetry,
             limits=Limits(
+                lease=int(s.lease * 1000),
                 max_inline_steps=s.max_inline_steps,
                 live_runs=s.live_runs,
                 max_step_crashes=s.max_step_crashes,

@@ -110,7 +110,7 @@ class Client:
         """A client of ``WORKFLOW_REDIS_URL``. Raises SettingsError when that is not set."""
         return cls(settings.url, settings=settings, namespace=namespace)
 
-    # --- life -----------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
         """Connect now.
@@ -153,6 +153,7 @@ class Client:
             url,
             namespace=self.keys.namespace,
             partitions=settings.partitions,
+            lease=None,
             durability=settings.durable,
             patience=PATIENCE,
         )
@@ -171,7 +172,7 @@ class Client:
     async def log(self) -> Log:
         return Log(await self.world(), "client")
 
-    # --- starting -------------------------------------------------------------------------------
+    # --- starting ---------------------------------------------------------------------------------
 
     async def start(self, workflow: WorkflowDefinition[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
         """Start a run. Options come from ``workflow.with_options(...)``.
@@ -288,7 +289,7 @@ class Client:
             extra=request.extra,
         )
 
-    # --- finding --------------------------------------------------------------------------------
+    # --- finding ----------------------------------------------------------------------------------
 
     def get_run(self, run_id: str, workflow: WorkflowDefinition[Any, T] | None = None) -> Run[T]:
         """The handle of a run. `workflow` tells how to read its result; without it a model comes back
@@ -319,7 +320,7 @@ class Client:
         found = await _list_runs(world, workflow=workflow, status=status, limit=limit, cursor=cursor)
         return Page(*found)
 
-    # --- hooks ----------------------------------------------------------------------------------
+    # --- hooks ------------------------------------------------------------------------------------
 
     async def resume(
         self, token_or_hook: str | Any, payload: Any, *, idempotency_key: str | None = None

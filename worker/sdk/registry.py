@@ -275,7 +275,7 @@ class Workflows:
         self._workflows: dict[str, dict[int, WorkflowDefinition[Any, Any]]] = {}
         self._steps: dict[str, Step[Any, Any]] = {}
 
-    # --- decorators -----------------------------------------------------------------------------
+    # --- decorators -------------------------------------------------------------------------------
 
     @overload
     def workflow(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> WorkflowDefinition[P, T]: ...

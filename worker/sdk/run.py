@@ -51,7 +51,7 @@ class Run(Generic[T]):
         self._workflow = workflow  # knows the annotation of the result
         self._keys = client.keys.run(partition_of(run_id), run_id)
 
-    # --- looking --------------------------------------------------------------------------------
+    # --- looking ----------------------------------------------------------------------------------
 
     async def status(self) -> Status:
         """``pending running completed failed cancelled``.
@@ -100,7 +100,7 @@ class Run(Generic[T]):
         snapshot = await log.read(self.run_id, seen=(1 << 53), table=True, record=False)
         return snapshot.table if snapshot is not None else None
 
-    # --- waiting --------------------------------------------------------------------------------
+    # --- waiting ----------------------------------------------------------------------------------
 
     async def return_value(self, *, timeout: Duration | None = None) -> T:
         """Wait until the run has ended and return its result. All waiters of a client share one
@@ -173,7 +173,7 @@ class Run(Generic[T]):
                 return unpack(CancelRequested, event.data).reason or None
         return None
 
-    # --- changing -------------------------------------------------------------------------------
+    # --- changing ---------------------------------------------------------------------------------
 
     async def cancel(self, *, reason: str = "") -> None:
         """Ask the run to cancel: its body meets ``CancelledError``, its ``finally`` may still run steps.
@@ -230,7 +230,7 @@ class Run(Generic[T]):
             raise RunNotFoundError(self.run_id)
         raise RunExpiredError(self.run_id, await self.status())
 
-    # --- the log --------------------------------------------------------------------------------
+    # --- the log ----------------------------------------------------------------------------------
 
     async def _log(self) -> AsyncIterator[Event]:
         log, seen, more = await self._client.log(), 0, True

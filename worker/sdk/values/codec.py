@@ -71,7 +71,7 @@ class Codec:
         tree = self.load(data, path)
         return self.from_tree(tree, self.shape(annotation, path), path=path, by_alias=True)
 
-    # --- the same, for an annotation prepared once ----------------------------------------------
+    # --- the same, for an annotation prepared once ------------------------------------------------
 
     def shape(self, annotation: Any, path: str) -> Shape:
         """Prepare an annotation.
@@ -107,7 +107,7 @@ class Codec:
         """`decode` for a prepared annotation."""
         return self.from_tree(self.load(data, path), shape, path=path)
 
-    # --- the steps in between: value ↔ tree ↔ bytes ---------------------------------------------
+    # --- the steps in between: value ↔ tree ↔ bytes -----------------------------------------------
 
     def to_tree(self, value: Any, shape: Shape, *, path: str) -> Any:
         """The recorded tree of ``value``, checked by reading it back where that can differ."""

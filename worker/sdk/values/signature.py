@@ -63,7 +63,7 @@ class Signature:
         self._signature = signature
         self._resolved = True
 
-    # --- arguments ------------------------------------------------------------------------------
+    # --- arguments --------------------------------------------------------------------------------
 
     def encode_arguments(
         self,
@@ -121,7 +121,7 @@ class Signature:
             raise TypeValidationError("arguments are a JSON list or object", path=f"{self.name}()")
         return self._call_with(tree, by_alias=True)
 
-    # --- results --------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def encode_result(self, value: Any) -> bytes:
         """Record what the function returned.
@@ -141,7 +141,7 @@ class Signature:
         self.resolve()
         return self.codec.decode_shape(data, self._shapes["return"], path=self._result())
 
-    # --- inside ---------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _argument(self, name: str) -> str:
         return f"{self.name}() argument {name!r}"

@@ -1,0 +1,49 @@
+"""What must not differ from one run of a schedule to the next, or pass unseen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from types import SimpleNamespace
+
+from world_redis import ids
+
+
+@contextmanager
+def seeded_ids(entropy: Random) -> Iterator[None]:
+    """Marks and with them message ids come from the seed."""
+    real = vars(ids)["os"]
+    vars(ids)["os"] = SimpleNamespace(urandom=entropy.randbytes)
+    try:
+        yield
+    finally:
+        vars(ids)["os"] = real
+
+
+class _Catcher(logging.Handler):
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._problems = problems
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        self._problems.append(f"logged: {text}")
+
+
+@contextmanager
+def caught_logs(problems: list[str]) -> Iterator[None]:
+    """What the runtime logs as an error is one."""
+    logger, handler = logging.getLogger("worker"), _Catcher(problems)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)  # so that every record is made
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
