@@ -52,7 +52,8 @@ def _many(store: Store, seeds: range, *, keep_going: bool) -> int:
                 break
         if done % 200 == 0:
             rate = done / (time.monotonic() - started)
-            print(f"… {done} schedules, {rate:.1f}/s, {store.calls} script calls, broken: {len(broken)}", flush=True)
+            so_far = f"{done} schedules, {rate:.1f}/s, {store.calls} script calls"
+            print(f"… {so_far}, broken: {len(broken)}", flush=True)
     print(f"{time.monotonic() - started:.1f} s, broken: {broken or 'none'}")
     return 1 if broken else 0
 

@@ -16,7 +16,8 @@ from world_redis.messages import RunContext
 from .cast import wf
 
 if TYPE_CHECKING:
-    from .schedule import Schedule, SimRun
+    from .people import SimRun
+    from .schedule import Schedule
 
 _STEP_ENDS = (EventType.STEP_COMPLETED, EventType.STEP_FAILED)
 
@@ -150,4 +151,3 @@ async def _replay(id: str, found: RunState) -> list[str]:
         problems.append(f"replay of {id}: {body.drifts}")
     await drive(loop, body.close)
     return problems
-

@@ -37,7 +37,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.owners: dict[asyncio.Task[Any], Owner | None] = {}
         self.errors: list[str] = []  # what a task died of
         self.unwinding: list[asyncio.Task[Any]] = []  # of workers that were killed
-        self.set_task_factory(self._make_task)
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self.set_exception_handler(self._note)
 
     def time(self) -> float:

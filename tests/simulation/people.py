@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from worker.core.records import CANCELLED, CancelRequested, Failed, HookReceived, pack
+from worker.core.spec import SPEC
 from world_redis.events import Answer
 from world_redis.hooks import HookAddress, Hooks
 from world_redis.ids import new_mark
 from world_redis.messages import RunContext, RunMessage
 from world_redis.runs import Runs
-from worker.core.records import CANCELLED, CancelRequested, Failed, HookReceived, pack
-from worker.core.spec import SPEC
 
 from .cast import PARTS, Part, wf
 from .store import at_once

@@ -8,38 +8,30 @@ come to its end with healthy workers alone. After every script call the store's 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
-from worker.core.records import CancelRequested, Failed, HookReceived, pack
-from worker.core.spec import SPEC
 from worker.runtime.host import Limits
 from worker.sdk.step import StepMetadata
-from world_redis import ids
-from world_redis.events import Answer
-from world_redis.hooks import HookAddress, Hooks
-from world_redis.ids import new_mark, short_id
-from world_redis.messages import RESCUE, RunContext, RunMessage
-from world_redis.runs import Runs
-from world_redis.scripts import ScriptCall, Switches
+from world_redis.ids import short_id
+from world_redis.scripts import ScriptCall
 
 from . import invariants
-from .cast import PARTS, OldBuild, Part, wf
+from .cast import OldBuild, wf
 from .loop import VirtualLoop
-from .store import QUEUES, Store, at_once
+from .people import People, SimRun
+from .quiet import caught_logs, seeded_ids
+from .store import PARTITION, QUEUES, Store
 from .trace import Names, answered, asked
+from .trouble import Trouble
+from .weather import EPOCH, LEASE, NEVER, Weather
 from .worker import Parked, SimWorker
 
-LEASE = 3_000  # ms
-EPOCH = 1_700_000_000_000  # ms, where every schedule's clock starts
 CALM_STEPS = 1_200  # after which what is not over never will be
-_NEVER = 10**9
+_SHOWN = 60  # lines of the trace that a failure shows
 
 
 class Broken(AssertionError):
@@ -47,10 +39,8 @@ class Broken(AssertionError):
 
     def __init__(self, seed: int, problems: list[str], trace: list[str]) -> None:
         self.seed, self.problems, self.trace = seed, problems, trace
-        tail = "\n".join(trace[-60:])
-        super().__init__(
-            f"seed {seed}: {problems[0]}\n" + "\n".join(problems[1:]) + f"\n--- last of {len(trace)} ---\n{tail}"
-        )
+        shown = [f"seed {seed}: {problems[0]}", *problems[1:], f"--- the last of {len(trace)} lines ---"]
+        super().__init__("\n".join([*shown, *trace[-_SHOWN:]]))
 
 
 @dataclass(slots=True)
@@ -93,7 +83,8 @@ class Schedule:
         self.problems: list[str] = []
         self._made = 0
         self.ghosts: list[tuple[str, ScriptCall]] = []
-        self._snapshot: Any = None
+        self.people = People(self)
+        self.trouble = Trouble(self)
         self.went_back = False
         self._over: asyncio.Future[None] = self.loop.create_future()
         self.store.reset(lease=LEASE, now=EPOCH, switches=self.weather.switches)
@@ -112,7 +103,7 @@ class Schedule:
 
     def run(self) -> None:
         """Raises Broken."""
-        with _seeded_ids(self.entropy), _logged(self.problems):
+        with seeded_ids(self.entropy), caught_logs(self.problems):
             self.note(f"seed {self.seed}: {self.weather}")
             self.people.start_run()
             for _ in range(self.weather.workers):
@@ -319,9 +310,9 @@ class Schedule:
         limits = Limits(
             max_inline_steps=rng.choice((1, 2, 3)),
             live_runs=self.weather.live_runs,
-            max_step_crashes=2 if self.weather.tight else _NEVER,
-            max_deliveries=6 if self.weather.tight else _NEVER,
-            park_after=5_000 if self.weather.tight else _NEVER,
+            max_step_crashes=2 if self.weather.tight else NEVER,
+            max_deliveries=6 if self.weather.tight else NEVER,
+            park_after=5_000 if self.weather.tight else NEVER,
             inline_ownership=self.weather.switches.inline_ownership,
             queue_backstop=self.weather.switches.queue_backstop,
             strict=True,
@@ -338,7 +329,9 @@ class Schedule:
             drift=rng.choice((1.0, 1.0, 0.97, 1.03)),
             build="old" if old else "new",
         )
-        self.note(f"{worker.name} starts: {worker.build} build {'+'.join(worker.host.queues)} inline {limits.max_inline_steps} slots {worker.host.slots.size} drift {worker.drift}")
+        served, slots = "+".join(worker.host.queues), worker.host.slots.size
+        about = f"{served} inline {limits.max_inline_steps} slots {slots} drift {worker.drift}"
+        self.note(f"{worker.name} starts: {worker.build} build {about}")
         self.workers.append(worker)
         worker.start()
 
@@ -362,25 +355,30 @@ class Schedule:
     # --- acts from outside ----------------------------------------------------------------------
 
     def _acts(self) -> list[Callable[[], object]]:
-        acts: list[Callable[[], object]] = [self.people.resume_any, self.people.resume_any, self.people.resume_any, self.trouble.ring, self.trouble.ring, self.people.repeat_resume, self.trouble.drain]
-        if len(self.runs) < self.weather.runs:
-            acts += [self.people.start_run] * 4
-        acts += [self.people.cancel] * self.weather.asking
-        if self.weather.asking and self.rng.random() < 0.3:
-            acts.append(self.people.terminate)
+        """What may happen now, as often as it is likely."""
+        people, trouble, weather = self.people, self.trouble, self.weather
+        acts: list[Callable[[], object]] = [people.resume_any] * 3
+        acts += [people.repeat_resume, trouble.drain, trouble.ring, trouble.ring]
+        acts += [people.cancel] * weather.asking
+        if weather.asking and self.rng.random() < 0.3:
+            acts.append(people.terminate)
+        if len(self.runs) < weather.runs:
+            acts += [people.start_run] * 4
         if len(self.living()) < 3:
             acts.append(self.start_worker)
-        if not self.calm:
-            acts += [self.trouble.pause, self.trouble.silence, self.trouble.kill_any, self.trouble.restart, self.trouble.rob]
-        if self.weather.tight:
-            acts += [self.people.let_go] * 2
+        if weather.tight:
+            acts += [people.let_go] * 2
+        return acts if self.calm else [*acts, *self._troubles()]
+
+    def _troubles(self) -> list[Callable[[], object]]:
+        trouble = self.trouble
+        acts = [trouble.pause, trouble.silence, trouble.kill_any, trouble.restart, trouble.rob]
         if self.weather.forgetful:
-            acts += [self.trouble.remember] * 4
-            if self._snapshot is not None:
-                acts += [self.trouble.go_back] * 2
+            acts += [trouble.remember] * 4
+            acts += [trouble.go_back] * (2 if trouble.remembers else 0)
         if self.ghosts:
-            acts += [self.trouble.ghost] * 3
-        return acts
+            acts += [trouble.ghost] * 3
+        return list(acts)
 
     # --- the calm after the storm ---------------------------------------------------------------
 
@@ -422,10 +420,8 @@ class Schedule:
         label = f"{self.names.run(metadata.run_id)}.{step} e{slot}"
         execution = Execution(worker, metadata.run_id, step, slot, metadata.attempt, label)
         self.note(f"{worker.name} runs {label} attempt {metadata.attempt}")
-        for other in self.executions:
-            if self.owned and not self.went_back and not other.over and (other.run, other.step) == (execution.run, step):
-                if self._holds(other) and self._holds(execution):
-                    self.problems.append(f"{label} and {other.label} run at once, both under live leases")
+        if self.owned and not self.went_back:
+            self._look_at_twins(execution)
         self.executions.append(execution)
         return execution
 
@@ -433,15 +429,22 @@ class Schedule:
         execution.over = True
         execution.ended = not execution.worker.dead
 
+    def _look_at_twins(self, execution: Execution) -> None:
+        for other in self.executions:
+            twins = not other.over and (other.run, other.step) == (execution.run, execution.step)
+            if twins and self._holds(other) and self._holds(execution):
+                self.problems.append(
+                    f"{execution.label} and {other.label} run at once, both under live leases"
+                )
+
     def _holds(self, execution: Execution) -> bool:
         """Is the delivery that this execution was started under still its worker's, before its deadline?"""
-        log = self.store.keys.run(0, execution.run)[1]
-        slot = f"{execution.slot}-0"
-        entry = self.store.client.xrange(log, slot, slot)
+        log, slot = self.store.keys.run(PARTITION, execution.run)[1], f"{execution.slot}-0"
+        entry: Any = self.store.client.xrange(log, slot, slot)
         id, number, _ = entry[0][1][b"x"].decode().rsplit(":", 2)
         message = self.store.dump(logs=False).messages.get(id)
         if message is None or message.state != "f" or message.number != int(number):
             return False
-        deadline = self.store.client.zscore(self.store.keys.queue(0, message.queue)[2], id)
-        amnesty = int(self.store.client.hget(self.store.keys.partition(0)[0], "amnesty") or 0)
+        deadline = self.store.client.zscore(self.store.keys.queue(PARTITION, message.queue)[2], id)
+        amnesty = int(self.store.client.hget(self.store.keys.partition(PARTITION)[0], "amnesty") or 0)
         return message.holder == execution.worker.name and max(deadline or 0, amnesty) > self.now

@@ -55,14 +55,13 @@ class Store:
         self.client.flushdb()
         self.restarts = 0
         self.switches = switches
-        self.client.eval(
-            SCRIPTS["partition_open"].text, 1, self._record, self.server, str(lease), pack_lua(list(QUEUES))
-        )
+        opening = SCRIPTS["partition_open"].text.decode()
+        self.client.eval(opening, 1, self._record, self.server, str(lease), pack_lua(list(QUEUES)))
         self.pin(now)
 
     def snapshot(self) -> dict[bytes, tuple[int, bytes]]:
         """Everything as it is: key → (lifetime in ms, 0 for ever; value)."""
-        keys = sorted(self.client.keys("*"))
+        keys: Any = sorted(self.client.keys("*"))
         pipe = self.client.pipeline(transaction=False)
         for key in keys:
             pipe.pttl(key)

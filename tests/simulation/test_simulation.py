@@ -13,7 +13,7 @@ from world_redis.scripts import ScriptCall
 
 from .cast import wf
 from .schedule import Broken, Schedule
-from .store import Store
+from .store import PARTITION, Store
 
 SEEDS = 320
 _EACH = 20
@@ -28,8 +28,7 @@ def store() -> Iterator[Store]:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, _EACH))
 def test_whatever_happens_every_run_ends_as_it_should_and_leaves_nothing(store: Store, first: int) -> None:
-    for seed in range(first, first + _EACH):
-        Schedule(seed, store).run()
+    _run_all(store, range(first, first + _EACH))
 
 
 @pytest.mark.parametrize("seed", [3, 14, 159, 265])
@@ -42,6 +41,11 @@ def test_the_same_seed_is_the_same_schedule(store: Store, seed: int) -> None:
     assert traces[0] == traces[1]
 
 
+def _run_all(store: Store, seeds: range) -> None:
+    for seed in seeds:
+        Schedule(seed, store).run()
+
+
 class ForgetfulStore(Store):
     """Loses every wake that a step's end sends."""
 
@@ -49,10 +53,10 @@ class ForgetfulStore(Store):
         reply = super().run(call, resent=resent)
         if call.script == "append" and call.args[6]:
             for run in call.runs:
-                _, _, _, out = self.keys.run(0, run)
-                wake = self.client.hget(out, "wake")
+                _, _, _, out = self.keys.run(PARTITION, run)
+                wake: Any = self.client.hget(out, "wake")
                 if wake is not None:
-                    self.client.hdel(self.keys.partition(0)[1], wake, wake + b":p")
+                    self.client.hdel(self.keys.partition(PARTITION)[1], wake, wake + b":p")
         return reply
 
 
@@ -60,6 +64,5 @@ def test_a_store_that_loses_wakes_is_found_out() -> None:
     wf.resolve()
     with start_test_server() as server:
         store = ForgetfulStore(server.url)
-        with pytest.raises(Broken, match="place|liveness|out"):
-            for seed in range(50):
-                Schedule(seed, store).run()
+        with pytest.raises(Broken, match=r"liveness|place|out"):
+            _run_all(store, range(50))

@@ -65,7 +65,7 @@ def _transition(names: Names, args: list[Any]) -> str:
     groups = [
         ("facts", [f"{fact[0]} {fact[1]} e{fact[4]}" for fact in args[6]]),
         ("decisions", [f"{d[0]} {d[1]}".strip() for d in args[7]]),
-        ("sends", [send[1] + (f" due {send[4] or send[5]}" if send[4] or send[5] else "") for send in args[9]]),
+        ("sends", [_send(send) for send in args[9]]),
         ("withdraws", list(args[10])),
         ("settles", [f"{names.message(item[0])}:{item[1]}" for item in args[11]]),
     ]
@@ -75,6 +75,11 @@ def _transition(names: Names, args: list[Any]) -> str:
     return " ".join(parts)
 
 
+def _send(send: list[Any]) -> str:
+    due = send[4] or send[5]
+    return f"{send[1]} due {due}" if due else str(send[1])
+
+
 def answered(names: Names, call: ScriptCall, reply: list[Any]) -> str:
     """A reply in a few words."""
     word = reply[0].decode()
@@ -82,11 +87,12 @@ def answered(names: Names, call: ScriptCall, reply: list[Any]) -> str:
         case "append" | "settle" if word != "not_found":
             judged = ",".join(each.decode() for each in reply[2])
             decided = ",".join(each.decode() for each in reply[3] if each != b"ok")
-            more = f" unsettled{'' if reply[1] else ''}" if reply[1] else ""
+            more = " unsettled" if reply[1] else ""
             more += f" facts({judged})" if judged else ""
             more += f" refused({decided})" if decided else ""
             position = f"{reply[7][0]}@{reply[7][1]}"
-            return f"{word}{more} head {reply[6]} at {position} {reply[8].decode()} {_table(names, reply[12])}".rstrip()
+            stands = f"head {reply[6]} at {position} {reply[8].decode()}"
+            return f"{word}{more} {stands} {_table(names, reply[12])}".rstrip()
         case "take":
             rows = [
                 f"{names.message(row[0].decode())}:{row[1]} {row[2].decode()} "
@@ -97,7 +103,8 @@ def answered(names: Names, call: ScriptCall, reply: list[Any]) -> str:
         case "step_claim":
             return f"{word} e{reply[1]}" if word == "ok" else f"{word} left {reply[2]}"
         case "run_read" if word == "ok":
-            return f"head {reply[2]} at {reply[3][0]}@{reply[3][1]} {reply[4].decode()} {_table(names, reply[8])}"
+            stands = f"head {reply[2]} at {reply[3][0]}@{reply[3][1]} {reply[4].decode()}"
+            return f"{stands} {_table(names, reply[8])}"
         case "message_defer":
             return " ".join(each.decode() for each in reply[1])
         case _:
@@ -109,6 +116,6 @@ def _table(names: Names, table: Any) -> str:
         return ""
     steps = []
     for id, state, mode, owner, number, live, *_ in table[0]:
-        where = f"({mode.decode()} {names.message(owner.decode())}:{number}{'' if live else ' dead'})" if mode else ""
-        steps.append(f"{id.decode()} {state.decode()}{where}")
+        owned = f"({mode.decode()} {names.message(owner.decode())}:{number}{'' if live else ' dead'})"
+        steps.append(f"{id.decode()} {state.decode()}{owned if mode else ''}")
     return f"table[{', '.join(steps)}]"

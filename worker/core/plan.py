@@ -156,7 +156,10 @@ def step_send(scene_context: RunContext, call: StepCall, now: int, *, due_at: in
 
 def _new_step(scene: Scene, made: Plan, call: StepCall, free: int) -> int:
     queue = call.queue or scene.context.queue
-    row = row_of_new(may_run_here=free > 0 and scene.may_run(call.name, queue), slot_free=free > 0)
+    # What still runs here under this id was started in a past that a fail-over took back: not beside it.
+    alone = call.id not in scene.here.in_flight
+    may_run = alone and free > 0 and scene.may_run(call.name, queue)
+    row = row_of_new(may_run_here=may_run, slot_free=free > 0)
     made.rows.append(Dispatched(row, call.id))
     record = StepCreated(call.name, call.input, call.queue, dict(call.options))
     made.decisions.append(Decision(EventType.STEP_CREATED, call.id, pack(record)))

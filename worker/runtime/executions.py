@@ -10,8 +10,9 @@ from world_redis.messages import RunContext
 from world_redis.transition import Epoch, Fact
 
 from ..core.calls import StepCall
-from ..core.ends import StepEnd
+from ..core.ends import StepEnd, failed
 from ..core.plan import step_send
+from ..core.records import CANCELLED
 from .host import Host
 from .stepcall import StepOrder, StepRun
 
@@ -67,7 +68,8 @@ class Executions:
 
     async def _run(self, call: StepCall, run: StepRun) -> None:
         end = await self._host.steps.execute(run)
-        del self.running[call.id]
+        if self.running.get(call.id) is run:
+            del self.running[call.id]
         self.ended[call.id] = Ending(call, run, end, self._host.ports.now())
         self._changed()
         await run.over.wait()  # a timed-out thread keeps its slot until it has really ended
@@ -85,20 +87,23 @@ class Executions:
             run.interrupt()
 
     def cancel(self, ids: Iterable[str]) -> None:
-        """Stop those of these steps that run here; their end is a failure, and the body waits for it."""
+        """Stop those of these steps that run here: the body waits for their end."""
         for id in ids:
             if id in self.running:
-                self.running[id].cancel()
+                self.running[id].interrupt()
 
     # --- their ends as facts ----------------------------------------------------------------------
 
-    def facts(self, context: RunContext, now: int) -> list[Fact]:
-        """One per end, in the order they ended; `now` is server time in ms."""
-        return [_fact(ending, context, now) for ending in self.ended.values()]
+    def facts(self, context: RunContext, now: int, cancelled: Set[str]) -> list[Fact]:
+        """One per end, in the order they ended; `now` is server time in ms. An interrupted step that the
+        present body has cancelled has failed; any other one runs again."""
+        return [_fact(ending, context, now, cancelled) for ending in self.ended.values()]
 
 
-def _fact(ending: Ending, context: RunContext, now: int) -> Fact:
+def _fact(ending: Ending, context: RunContext, now: int, cancelled: Set[str]) -> Fact:
     end, order = ending.end, ending.run.order
+    if end.cause == "drain" and order.id in cancelled:
+        end = failed(CANCELLED, b"", "cancelled")
     retrying = end.type is EventType.STEP_RETRYING
     return Fact(
         end.type,

@@ -222,7 +222,8 @@ class Session:
         known = self._known
         if known.context is None:
             return []
-        facts = self._executions.facts(known.context, known.now())
+        cancelled = known.body.held if known.body is not None else frozenset[str]()
+        facts = self._executions.facts(known.context, known.now(), cancelled)
         if not self._draining and self._refusal is None and self._verdict is None:
             facts += known.due_waits()
             facts += self._cancelled_steps()

@@ -13,7 +13,7 @@ from world_redis.ids import idempotency_key, long_id
 from world_redis.transition import Epoch
 
 from ..core.ends import StepEnd, completed, crashed, failed, interrupted, raised
-from ..core.records import CANCELLED, FATAL
+from ..core.records import FATAL
 from ..core.retry import RetryPolicy, kind_of
 from ..executors.base import Ended, Error, Execution, Executor, Interrupted, TimedOut, Value
 from ..sdk.context import current_step
@@ -76,7 +76,6 @@ class StepRun:
     execution: Execution | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)  # nothing of it runs here any more
     interrupting: bool = False
-    cancelling: bool = False  # nobody waits for it any more: its end is a failure, not one more attempt
 
     def signal(self) -> None:
         """The run was asked to cancel, or has ended: the step may notice."""
@@ -88,11 +87,6 @@ class StepRun:
         self.running.cancelled = True
         if self.execution is not None:
             self.execution.interrupt()
-
-    def cancel(self) -> None:
-        """Its awaiter was cancelled, and waits for the end."""
-        self.cancelling = True
-        self.interrupt()
 
 
 class StepRunner:
@@ -138,8 +132,6 @@ class StepRunner:
             self._ports.spawn(_await_release(run), "step-release")
         else:
             run.over.set()
-        if isinstance(ended, Interrupted) and run.cancelling:
-            return failed(CANCELLED, b"", "cancelled")
         return self._end(order, ended)
 
     def give_up(self, order: StepOrder, crashes: int) -> StepEnd:

@@ -70,8 +70,8 @@ class Step(Generic[P, T]):
         """Run the step once for this call of the body and return its result.
 
         Raises:
-            FatalError: the step failed for good; the last error is the cause when its attempts
-                were used up.
+            FatalError: its attempts were used up (the last error is the cause), it crashed its workers,
+                or its code raised FatalError. An error the retry policy does not retry comes as itself.
             TypeValidationError, SerializationError: the arguments cannot be recorded.
             RuntimeError: called outside a workflow body.
         """
