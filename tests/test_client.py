@@ -203,7 +203,7 @@ async def test_a_key_of_another_workflow_is_an_error(client: Client) -> None:
 
 async def test_whoever_meets_a_claim_without_a_run_creates_it(client: Client, worker: Worker) -> None:
     keyed = renew.with_options(idempotency_key="k")
-    _, request = client._request(keyed, ("first",), {})
+    request = client._request(*client._encode(keyed, ("first",), {}), keyed.options)
     await client._claim("k", request, keyed)  # and the first caller dies here
     with pytest.raises(RunNotFoundError):
         await client.get_run(request.run_id).info()

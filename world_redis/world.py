@@ -210,7 +210,26 @@ class RedisWorld:
         link = await self._connected()
         await refuse_unsafe(link, self.durability)
         await self._agree_layout(link)
-        for partition in self.partitions:
+        await self._grow(link, 0)
+
+    async def learn_partitions(self) -> int:
+        """How many partitions the namespace has; new ones are opened. It only grows: the largest number any
+        process was started with."""
+        before = len(self.partitions)
+
+        async def attempt() -> None:
+            await self._grow(await self._connected(), before)
+
+        await self._retrying(attempt)
+        return len(self.partitions)
+
+    async def _grow(self, link: Link, before: int) -> None:
+        record = self.keys.namespace_record()
+        registered = int(await link.call("HGET", record, "partitions") or 0)
+        if len(self.partitions) > registered:
+            await link.call("HSET", record, "partitions", len(self.partitions))
+        self.partitions = range(max(registered, len(self.partitions)))
+        for partition in self.partitions[before:]:
             await self._open_partition(link, partition)
 
     async def _agree_layout(self, link: Link) -> None:

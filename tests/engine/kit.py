@@ -171,7 +171,7 @@ class Process:
             limits=limits or Limits(strict=True),
             build="b1",
         )
-        self.intake = Intake(self.host, [0], run_bound=40)
+        self.intake = Intake(self.host, lambda: [0], run_bound=40)
 
     async def work(self, over: Callable[[], Awaitable[bool]]) -> None:
         """Take and work until `over`, or until it dies. The clock moves while there is nothing to do."""

@@ -147,7 +147,7 @@ class SimWorker:
             limits=limits,
             build=build,
         )
-        self.intake = Intake(self.host, [PARTITION], run_bound=max(3, 2 * concurrency))
+        self.intake = Intake(self.host, lambda: [PARTITION], run_bound=max(3, 2 * concurrency))
 
     def start(self) -> None:
         self._make(self.intake.run(), f"{self.name} intake")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from world_redis.messages import Delivery, Held, Kind
@@ -26,9 +26,10 @@ _SECOND_LOOK = 0.1  # seconds
 class Intake:
     """Everything this process has taken, and the loop that takes more."""
 
-    def __init__(self, host: Host, partitions: Sequence[int], *, run_bound: int) -> None:
+    def __init__(self, host: Host, partitions: Callable[[], Sequence[int]], *, run_bound: int) -> None:
         self._host = host
-        self._partitions = list(partitions)
+        self._partitions = partitions  # those to read; their number may grow
+        self._first = 0  # where the next round begins: nobody is always first
         self._run_bound = run_bound  # run messages being worked on at once
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # least recently used first
         self._busy: dict[str, asyncio.Task[Any]] = {}  # sessions whose job runs
@@ -93,7 +94,9 @@ class Intake:
     async def take(self) -> int:
         """One round over the partitions. Returns ms to wait before the next: 0 when there may be more."""
         due, more, found, self._limited = 1000, False, 0, False
-        for partition in list(self._partitions):
+        partitions = self._partitions()
+        self._first = (self._first + 1) % len(partitions)
+        for partition in (*partitions[self._first :], *partitions[: self._first]):
             runs, steps = self._budget()
             taken = await self._host.queue.take(
                 partition, self._host.queues, runs=runs, steps=steps, empty=self.empty
@@ -108,7 +111,6 @@ class Intake:
             more = more or len(taken.deliveries) == runs + steps > 0
         self._fruitless = self._limited and not found
         self._count_in_flight()
-        self._partitions.append(self._partitions.pop(0))  # nobody is always first
         return 0 if more else max(1, due)
 
     def _count_in_flight(self) -> None:

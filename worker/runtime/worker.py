@@ -119,7 +119,9 @@ class Worker:
             await open_agreed(world)
             resources = await stack.enter_async_context(self._lifespan())
             host = self._host = self._make_host(world, resources)
-            intake = self.intake = Intake(host, world.partitions, run_bound=max(10, 4 * self.concurrency))
+            intake = self.intake = Intake(
+                host, lambda: world.partitions, run_bound=max(10, 4 * self.concurrency)
+            )
             await stack.enter_async_context(self._kept(world, host, intake))
             jobs = [
                 asyncio.create_task(job, name=name)
@@ -242,12 +244,12 @@ class Worker:
     async def _listen(self, world: RedisWorld, intake: Intake) -> None:
         """Block on the bells of the queues served, on a connection of its own. A ring wakes one worker, so a
         full one does not listen."""
-        keys = [world.keys.bell(number, queue) for queue in self.queues for number in world.partitions]
         link: Link | None = None
         while True:
             await intake.hungry()
             try:
                 link = link or await Link.open(world.url)
+                keys = [world.keys.bell(n, queue) for queue in self.queues for n in world.partitions]
                 if await link.call("BLPOP", *keys, _BELL_SECONDS) is not None:
                     intake.ring()
             except (RedisError, OSError):
@@ -260,7 +262,9 @@ class Worker:
         """This worker's line in the namespace record, renewed while it lives."""
         while True:
             await self._unpark(world)
-            await announce(world, self.id, {**self.stats(), "lease": self.settings.lease})
+            partitions = await world.learn_partitions()
+            about = {**self.stats(), "lease": self.settings.lease, "partitions": partitions}
+            await announce(world, self.id, about)
             await asyncio.sleep(self.settings.lease / 3)
 
     async def _unpark(self, world: RedisWorld) -> None:

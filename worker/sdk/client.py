@@ -30,6 +30,7 @@ from world_redis.world import RedisWorld
 from ..addresses import resolve
 from ..core.records import HookCreated, HookReceived, pack, unpack
 from ..core.spec import SPEC
+from ..runtime.roster import live_workers
 from ..settings import Settings
 from .calls import start_child
 from .context import current_body, current_step
@@ -38,7 +39,7 @@ from .history import RunInfo
 from .hooks import BaseHook, install_resume
 from .listing import list_runs as _list_runs
 from .notices import Notices
-from .registry import WorkflowDefinition
+from .registry import StartOptions, WorkflowDefinition
 from .run import Run
 from .step import RunningStep
 from .values import Codec
@@ -48,6 +49,7 @@ T = TypeVar("T")
 
 DEFAULT_QUEUE = "default"
 PATIENCE = 30.0  # seconds a call waits for a server that is away
+_LOOK_AT_PARTITIONS = 10.0  # seconds between two looks at which are open to new runs
 _AT_ONCE = 500  # starts in flight of start_many
 
 
@@ -95,6 +97,8 @@ class Client:
         self.keys = Keys(namespace or self._settings.namespace)
         self.codec = Codec(max_bytes=self._settings.max_payload_bytes)
         self.retention_ms = self._settings.retention_seconds * 1000
+        self._open_partitions = 1
+        self._look_again = 0.0  # at the partitions, by the loop's clock
         self._world: RedisWorld | None = None
         self._notices: Notices | None = None
         self._server: Any = None  # of an embedded:// URL
@@ -185,9 +189,10 @@ class Client:
             RunExistsError: ``on_duplicate="raise"`` and the key is taken, or it names another workflow.
             StoreUnavailable: no answer from the server.
         """
-        target, request = self._request(workflow, args, kwargs)
+        target, input = self._encode(workflow, args, kwargs)
         key = workflow.options.idempotency_key or _key_in_step()
-        await self.world()
+        await self._look_at_partitions()
+        request = self._request(target, input, workflow.options)
         if key is not None:
             request = await self._claim(key, request, workflow)
         await self._create(request)
@@ -205,17 +210,18 @@ class Client:
         """
         if workflow.options.idempotency_key is not None:
             raise ValueError("one idempotency key cannot stand for several runs")
-        prepared = [
-            self._request(workflow, (), dict(given))
+        encoded = [
+            self._encode(workflow, (), dict(given))
             if isinstance(given, Mapping)
-            else self._request(workflow, tuple(given), {})
+            else self._encode(workflow, tuple(given), {})
             for given in arguments
         ]
-        await self.world()
-        for first in range(0, len(prepared), _AT_ONCE):
-            part = prepared[first : first + _AT_ONCE]
-            await asyncio.gather(*(self._create(request) for _, request in part))
-        return [Run(self, request.run_id, target) for target, request in prepared]
+        await self._look_at_partitions()
+        requests = [self._request(target, input, workflow.options) for target, input in encoded]
+        for first in range(0, len(requests), _AT_ONCE):
+            await asyncio.gather(*map(self._create, requests[first : first + _AT_ONCE]))
+        target = workflow.for_new_runs()
+        return [Run(self, request.run_id, target) for request in requests]
 
     async def start_again(self, info: RunInfo, input: bytes) -> str:
         """Start a new run like an ended one; answers its id."""
@@ -226,15 +232,19 @@ class Client:
         await self._create(StartRequest(run_id, pack_run_message(message), 0, 0, extra))
         return run_id
 
-    def _request(
+    def _encode(
         self, workflow: WorkflowDefinition[Any, T], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[WorkflowDefinition[Any, T], StartRequest]:
+    ) -> tuple[WorkflowDefinition[Any, T], bytes]:
+        """The version to start and its recorded arguments: what the caller got wrong is said here."""
         if current_body() is not None:
             raise RuntimeError("a client reaches outside the workflow; in a body call start(...)")
-        options = workflow.options
         target = workflow.for_new_runs()
-        input = target.signature.encode_arguments(args, kwargs, with_defaults=True)
-        run_id = new_run_id(random.randrange(self._settings.partitions))
+        return target, target.signature.encode_arguments(args, kwargs, with_defaults=True)
+
+    def _request(
+        self, target: WorkflowDefinition[Any, Any], input: bytes, options: StartOptions
+    ) -> StartRequest:
+        run_id = new_run_id(random.randrange(self._open_partitions))
         queue = options.queue or target.queue or DEFAULT_QUEUE
         timeout = options.timeout if options.timeout is not None else target.timeout
         context = self._context(run_id, target.name, target.version, queue, timeout or 0.0)
@@ -244,7 +254,17 @@ class Client:
             extra["attributes"] = orjson.dumps(dict(options.attributes)).decode()
         due_in = round((options.delay or 0) * 1000)
         due_at = round(options.start_at.timestamp() * 1000) if options.start_at is not None else 0
-        return target, StartRequest(run_id, pack_run_message(message), due_in, due_at, extra)
+        return StartRequest(run_id, pack_run_message(message), due_in, due_at, extra)
+
+    async def _look_at_partitions(self) -> None:
+        """A partition is open to new runs once every live worker reads it."""
+        world, now = await self.world(), asyncio.get_running_loop().time()
+        if now < self._look_again:
+            return
+        self._look_again = now + _LOOK_AT_PARTITIONS
+        known = await world.learn_partitions()
+        reading = [line.get("partitions", 1) for line in (await live_workers(world)).values()]
+        self._open_partitions = min([known, *reading])
 
     def _context(
         self, run_id: str, workflow: str, version: int, queue: str, timeout: float = 0.0
