@@ -72,7 +72,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.errors.append(f"task {task.get_name()!r} died of {error!r}")
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
+        error = context.get("exception")
+        if not isinstance(error, asyncio.CancelledError):  # of a worker that was killed
+            self.errors.append(f"{context.get('message')}: {error!r}")
 
     def _process_events(self, events: list[Any]) -> None:
         """There are no files."""

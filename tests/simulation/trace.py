@@ -23,7 +23,9 @@ class Names:
         return self._runs[id]
 
     def message(self, id: str) -> str:
-        return self._messages.setdefault(id, f"m{len(self._messages) + 1}")
+        if id in self._runs:  # a child run owns its parent's step
+            return self._runs[id]
+        return self._messages.setdefault(id, f"m{len(self._messages) + 1}") if id else "nobody"
 
     def held(self, held: Sequence[Held]) -> str:
         return " ".join(f"{self.message(each.message_id)}:{each.number}" for each in held) or "nothing"

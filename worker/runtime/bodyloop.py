@@ -26,6 +26,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -41,6 +42,7 @@ log = logging.getLogger("worker.body")
 MAX_TURNS = 100_000  # callbacks in a row without a new call
 MAX_REFUSALS = 100  # BodyDropped raised into one coroutine
 STUCK_AFTER = 10.0  # seconds
+_NEVER = timedelta.max.total_seconds()  # a longer delay, such as infinity, does not end
 
 
 class TimerPort(Protocol):
@@ -215,7 +217,9 @@ class BodyLoop(asyncio.AbstractEventLoop):
 
     def _start(self, timer: BodyTimer, delay: float) -> BodyTimer:
         timer.wait_id = ""
-        if self.hold() is not None:
+        if math.isnan(delay):
+            raise ValueError("a delay is a number of seconds, not NaN")
+        if self.hold() is not None or delay > _NEVER:
             return timer
         if delay <= 0:
             self._ready.append(timer)

@@ -24,8 +24,8 @@ from world_redis.queue import Claim
 from world_redis.runs import Runs
 from world_redis.transition import Fact, Send, Transition
 
-from ..core.ends import StepEnd
-from ..core.records import CancelRequested, Failed, pack
+from ..core.ends import StepEnd, failed
+from ..core.records import CANCELLED, CancelRequested, Failed, pack
 from ..sdk.errors import WorkflowError
 from ..sdk.values import encode_failure
 from .host import Host
@@ -89,6 +89,8 @@ class StepDelivery:
             return
         if word == "cancel":
             run.signal()
+        elif word == "stop":  # the body has cancelled this call
+            run.cancel()
         else:  # another delivery has taken over
             run.interrupt()
 
@@ -198,6 +200,8 @@ class StepDelivery:
 
     async def _record(self, claim: Claim, end: StepEnd) -> None:
         held = self._delivery.held
+        if end.cause == "drain" and self._run is not None and self._run.cancelled:
+            end = failed(CANCELLED, b"", "cancelled")
         retry = self._retry() if end.type is EventType.STEP_RETRYING else None
         fact = Fact(end.type, self._delivery.key, end.data, 0, claim.epoch, retry, end.delay, end.cause)
         transition = Transition(

@@ -87,10 +87,12 @@ class Executions:
             run.interrupt()
 
     def cancel(self, ids: Iterable[str]) -> None:
-        """Stop those of these steps that run here: the body waits for their end."""
+        """Stop those of these steps that run here, in this session or from the queue: the body waits for
+        their end. Others hear of it when their delivery is renewed."""
         for id in ids:
-            if id in self.running:
-                self.running[id].interrupt()
+            run = self.running.get(id) or self._host.flights.get((self._run_id, id))
+            if run is not None:
+                run.cancel()
 
     # --- their ends as facts ----------------------------------------------------------------------
 

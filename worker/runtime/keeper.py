@@ -184,7 +184,7 @@ class Keeper:
         self._on_word = on_word
         self._on_round_trip = on_round_trip
         self._watch = LoopWatch(stall_after, on_stall)
-        self._cancelled: set[Held] = set()
+        self._told: set[tuple[Held, str]] = set()  # words passed on, once for each delivery
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -228,7 +228,8 @@ class Keeper:
     def _round(self, renewed_at: float) -> bool:
         """Renew everything once. False: try again soon."""
         snapshot = self._holdings.snapshot()
-        self._cancelled &= {held for each in snapshot.values() for held in each}
+        kept = {held for each in snapshot.values() for held in each}
+        self._told = {(held, word) for held, word in self._told if held in kept}
         for partition, held in snapshot.items():
             try:
                 self._on_round_trip()
@@ -245,10 +246,10 @@ class Keeper:
     def _tell(self, partition: int, held: Held, word: str) -> None:
         if word in _OVER:
             self._holdings.drop(partition, held)
-        elif held in self._cancelled:
+        elif (held, word) in self._told:
             return
         else:
-            self._cancelled.add(held)
+            self._told.add((held, word))
         assert self._loop is not None
         if not self._stopping.is_set() and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._on_word, held.message_id, held.number, word)

@@ -54,8 +54,9 @@ class Knowledge:
     # --- time -------------------------------------------------------------------------------------
 
     def hear(self, now: int) -> None:
-        """The store said what time it is (ms). An answer that was long on its way does not put us back."""
-        if now > self.now():
+        """The store said what time it is (ms). An answer that was long on its way puts us behind: that is
+        safe, a wait thought early is armed again; a clock ahead of the store's would ask in vain."""
+        if now:
             self._now, self._heard_at = now, self._host.ports.now()
 
     def now(self) -> int:

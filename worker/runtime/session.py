@@ -224,7 +224,8 @@ class Session:
             return []
         cancelled = known.body.held if known.body is not None else frozenset[str]()
         facts = self._executions.facts(known.context, known.now(), cancelled)
-        if not self._draining and self._refusal is None and self._verdict is None:
+        decides = bool(self._hand) and not self._draining
+        if decides and self._refusal is None and self._verdict is None:
             facts += known.due_waits()
             facts += self._cancelled_steps()
         return facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,11 +18,19 @@ from ..core.records import FATAL
 from ..core.retry import RetryPolicy, kind_of
 from ..executors.base import Ended, Error, Execution, Executor, Interrupted, TimedOut, Value
 from ..sdk.context import current_step
-from ..sdk.errors import SerializationError, StepCrashedError, StepTimeoutError, TypeValidationError
+from ..sdk.errors import (
+    InternalError,
+    SerializationError,
+    StepCrashedError,
+    StepTimeoutError,
+    TypeValidationError,
+)
 from ..sdk.registry import Step
 from ..sdk.step import RunningStep, StepMetadata
-from ..sdk.values import encode_failure
+from ..sdk.values import describe, encode_failure
 from .ports import Ports
+
+log = logging.getLogger("worker.step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +85,16 @@ class StepRun:
     execution: Execution | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)  # nothing of it runs here any more
     interrupting: bool = False
+    cancelled: bool = False  # the body's call was cancelled: its end is a failure, not one more attempt
 
     def signal(self) -> None:
         """The run was asked to cancel, or has ended: the step may notice."""
         self.running.cancelled = True
+
+    def cancel(self) -> None:
+        """Stop it because the body has cancelled its call."""
+        self.cancelled = True
+        self.interrupt()
 
     def interrupt(self) -> None:
         """Stop it, if its code can be stopped."""
@@ -112,7 +127,15 @@ class StepRunner:
         return StepRun(order, RunningStep(order.metadata(), self.resources))
 
     async def execute(self, run: StepRun) -> StepEnd:
-        """Run it to its end. Never raises for what the step's code does."""
+        """Run it to its end. Never raises: what goes wrong around the code is the step's failure too."""
+        try:
+            return await self._execute(run)
+        except Exception as error:
+            log.exception("step failed around its code", extra={"step": run.order.step.name})
+            run.over.set()
+            return failed(FATAL, encode_failure(InternalError(describe(error))), describe(error))
+
+    async def _execute(self, run: StepRun) -> StepEnd:
         order = run.order
         try:
             args, kwargs = order.step.signature.decode_arguments(order.input)
@@ -160,7 +183,7 @@ class StepRunner:
             order.errors,
             now=_moment(order.started_at),
             chance=self._ports.chance(),
-            text=f"{type(error).__name__}: {error}",
+            text=describe(error),
         )
 
 

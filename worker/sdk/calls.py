@@ -20,6 +20,7 @@ from .context import BodyPort, WorkflowMetadata, body_for, current_body
 from .durations import Duration, When, parse_duration, parse_when
 from .errors import DurationError, RunTimeoutError
 from .registry import WorkflowDefinition
+from .texts import plain_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,7 +104,7 @@ def get_workflow_metadata() -> WorkflowMetadata:
     return body_for("get_workflow_metadata()").metadata()
 
 
-_MAX_KEY = 256  # characters
+_MAX_KEY = 256  # bytes of UTF-8
 _MAX_VALUE = 256  # bytes of UTF-8
 
 
@@ -119,8 +120,8 @@ async def set_attributes(attributes: Mapping[str, str]) -> None:
     body = body_for("set_attributes()")
     for key, value in attributes.items():
         _check_key(key)
-        if not _is_text(value) or len(value.encode()) > _MAX_VALUE:
-            raise ValueError(f"attribute {key!r}: a value is text of at most {_MAX_VALUE} bytes")
+        if value != "":
+            plain_text(value, f"attribute {key!r}: value", limit=_MAX_VALUE)
     body.set_attributes(attributes)
 
 
@@ -138,14 +139,8 @@ async def remove_attributes(*keys: str) -> None:
 
 
 def _check_key(key: str) -> None:
-    if not _is_text(key) or not 0 < len(key) <= _MAX_KEY or key.startswith("$"):
-        raise ValueError(
-            f"attribute key {key!r}: a key is text of 1 to {_MAX_KEY} characters, and does not start with '$'"
-        )
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+    if plain_text(key, "attribute key", limit=_MAX_KEY).startswith("$"):
+        raise ValueError(f"attribute key {key!r}: it must not start with '$'")
 
 
 def patched(change_id: str) -> bool:
@@ -155,9 +150,10 @@ def patched(change_id: str) -> bool:
     before the change was deployed; the answer is recorded.
 
     Raises:
+        ValueError: `change_id` is no text that can be recorded.
         RuntimeError: not in a workflow body.
     """
-    return body_for("patched()").patched(change_id)
+    return body_for("patched()").patched(plain_text(change_id, "change id"))
 
 
 class ContinueAsNew(BaseException):

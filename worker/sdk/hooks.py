@@ -8,6 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from .context import BodyPort, body_for, current_body
 from .errors import HookDisposedError, InternalError
+from .texts import plain_text
 
 H = TypeVar("H")
 
@@ -94,6 +95,8 @@ class BaseHook:
             RuntimeError: not in a workflow body.
         """
         body = body_for(f"{cls.__qualname__}.wait()")
+        if token is not None:
+            plain_text(token, "hook token")
         id, made = body.open_hook(cls, token, metadata)
         return HookEvent(body, cls, id, made)
 

@@ -19,6 +19,7 @@ from typing import Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar
 from ..core.retry import DEFAULT_MAX_RETRIES, RetryPolicy
 from .context import current_body, current_step
 from .durations import Duration, parse_duration
+from .texts import plain_text
 from .values import Codec, Signature
 
 P = ParamSpec("P")
@@ -101,7 +102,7 @@ class Step(Generic[P, T]):
             changed.retry = retry
             overrides["retry"] = retry.to_record()
         if queue is not None:
-            changed.queue = queue
+            changed.queue = plain_text(queue, "queue")
         changed.overrides = overrides
         return changed
 
@@ -213,6 +214,12 @@ class WorkflowDefinition(Generic[P, T]):
         ``delay`` and ``timeout`` are durations as `sleep` takes them. ``detach`` lets a child
         outlive its parent's cancel and end.
         """
+        for text, what in ((queue, "queue"), (idempotency_key, "idempotency key")):
+            if text is not None:
+                plain_text(text, what)
+        for name, value in (attributes or {}).items():
+            plain_text(name, "attribute key")
+            plain_text(value, f"attribute {name!r}: value")
         given = {
             "idempotency_key": idempotency_key,
             "on_duplicate": on_duplicate,
@@ -315,7 +322,7 @@ class Workflows:
                 target, name or target.__qualname__, _version(version), self
             )
             made.timeout = None if timeout is None else parse_duration(timeout)
-            made.queue = queue or ""
+            made.queue = plain_text(queue, "queue") if queue else ""
             self._add_workflow(made)
             return made
 
@@ -372,7 +379,7 @@ class Workflows:
             made.retry = _policy(max_retries, retry)
             made.timeout = None if timeout is None else parse_duration(timeout)
             made.executor = _executor(executor, made)
-            made.queue = queue or ""
+            made.queue = plain_text(queue, "queue") if queue else ""
             made.cancellable = cancellable
             self._add_step(made)
             return made

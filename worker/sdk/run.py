@@ -184,7 +184,7 @@ class Run(Generic[T]):
             RunNotFoundError: there is no such run (any more).
         """
         runs = await self._client.runs()
-        answer = await runs.cancel(self.run_id, pack(CancelRequested(reason)))
+        answer = await runs.cancel(self.run_id, pack(CancelRequested(_readable(reason))))
         await self._check(answer, Answer.OK, Answer.EXISTS)
 
     async def terminate(self, *, reason: str = "") -> None:
@@ -261,3 +261,8 @@ class Run(Generic[T]):
 def pairs(reply: Any) -> dict[str, bytes]:
     items = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {name.decode(): value for name, value in items}
+
+
+def _readable(reason: str) -> str:
+    """A reason for people, kept short and valid."""
+    return reason.encode("utf-8", "replace")[:512].decode("utf-8", "ignore")

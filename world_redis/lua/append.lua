@@ -119,7 +119,10 @@ local function fact_judge(fact)
   if answer ~= 'ok' then return answer end
   if rule.guard == 'epoch' then
     local same = entity[STEP.slot] == fact[5] and entity[STEP.mark] == fact[6]
-    if not same or entity[STEP.mode] == 'child' then return 'superseded' end
+    if not same or entity[STEP.mode] == 'child' then
+      if fact[1] == 'sf' and fact[5] == 0 then step_stop(entity) end
+      return 'superseded'
+    end
   end
   if rule.guard == 'due' and entity[2] > now then return 'too_early' end
   return 'ok', entity

@@ -2,7 +2,7 @@
 --
 -- ARGV[3]  [1 consumer, 2 list of [message id, number]]
 -- Answers  ['ok', one word for each: ok · cancel (held; a cancel or the run's end was signalled) ·
---           superseded · lost · gone, now]
+--           stop (held; the body has cancelled this step's call) · superseded · lost · gone, now]
 --
 -- Resend   moves the same deadlines again.
 --
@@ -16,7 +16,7 @@ for i, item in ipairs(A[2]) do
   local word, m = message_held(item[1], item[2], A[1])
   if word == 'ok' then
     call('ZADD', Q[m.queue].flight, 'XX', int(now + LEASE), m.id)
-    if m.cancel == 1 then word = 'cancel' end
+    if m.cancel > 0 then word = m.cancel == 1 and 'cancel' or 'stop' end
   end
   words[i] = word
 end

@@ -5,7 +5,7 @@ Reading order: `tagging` (the recorded form), `adapters` (annotations), `codec` 
 """
 
 from .codec import MAX_BYTES, Codec
-from .failures import decode_failure, encode_failure, remote_traceback
+from .failures import decode_failure, describe, encode_failure, remote_traceback
 from .registry import TypeRegistry, default_types, register_serializable, serializable
 from .signature import Signature, digest
 
@@ -20,5 +20,6 @@ __all__ = [
     "serializable",
     "encode_failure",
     "decode_failure",
+    "describe",
     "remote_traceback",
 ]

@@ -190,6 +190,11 @@ def _text_of(error: BaseException) -> str:
         return "<the text of this error could not be made>"
 
 
+def describe(error: BaseException) -> str:
+    """Class and text of an error in one line, for a log. Never raises."""
+    return _clean(f"{type(error).__name__}: {_text_of(error)}", 2000)
+
+
 def _clean(text: object, limit: int) -> str:
     """Text that is valid UTF-8 and not longer than ``limit`` bytes."""
     try:

@@ -136,8 +136,16 @@ def _check_attributes(given: dict[str, Any], read: dict[str, Any], strict: bool)
 
 
 def _equal(given: Any, read: Any) -> bool:
-    # Only NaN differs from itself.
-    return bool(given == read) or bool(given != given and read != read)
+    if type(given) is Decimal:  # a signalling NaN cannot be compared
+        return bool(given.as_tuple() == read.as_tuple())
+    try:
+        # Only NaN differs from itself.
+        return bool(given == read) or bool(given != given and read != read)
+    except Exception as error:
+        raise Unfit(
+            f"comparing a {type(given).__qualname__} with what is read back raised {error!r}; give its class "
+            f"an == that answers True or False, or convert it first"
+        ) from error
 
 
 def _has_equality(kind: type[Any]) -> bool:

@@ -31,6 +31,15 @@ local function step_start(run, id, step, mode, owner, number)
   return slot
 end
 
+-- The body has cancelled the call of a step that runs from the queue: its worker hears of it on renewal.
+local function step_stop(step)
+  local m = step[STEP.mode] == 'queue' and message_load(step[STEP.owner])
+  if m and m.state == 'f' and m.number == step[STEP.number] then
+    m.cancel = 2
+    message_save(m)
+  end
+end
+
 -- Ending an execution in any way releases its owner.
 local function step_release(run, step)
   if step[STEP.state] == 'running' and step[STEP.mode] ~= 'child' then rescue_owner(run, step[STEP.owner], -1) end

@@ -1,0 +1,161 @@
+"""The floor: the transition script of one inline sequential step, called bare.
+
+Nothing is timed but the client library's call: arguments are made and replies are unpacked outside. The
+transitions are real ones on a real run, with records of the size a trivial step has, so the server does
+what it does for a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from redis.asyncio import Redis
+
+from worker.core.records import StepCreated, pack
+from world_redis.events import START, EventType, Position
+from world_redis.ids import new_mark, new_run_id
+from world_redis.link import Link
+from world_redis.log import Log
+from world_redis.messages import Held, RunContext, RunMessage
+from world_redis.queue import Queue
+from world_redis.runs import Runs
+from world_redis.scripts import SCRIPTS, ScriptCall, command, unpack_reply
+from world_redis.transition import Decision, Epoch, Fact, Reply, Transition
+from world_redis.world import RedisWorld
+
+Send = Callable[..., Awaitable[Any]]
+
+_STEP = pack(StepCreated("stamp", b'{"label":"0123456789"}'))
+_RESULT = b"null"
+
+
+class Chain:
+    """A run whose sequential steps are recorded, one transition each, over any way to call a server."""
+
+    def __init__(self, world: RedisWorld, send: Send) -> None:
+        self._world, self._send = world, send
+        self._log = Log(self._timed, "bench")
+        self._held: Held | None = None
+        self._steps, self._seen = 0, 0
+        self._position: Position = START
+        self._epoch: Epoch | None = None
+        self.run_id = new_run_id(0)
+        self.seconds: list[float] = []  # of the calls alone
+
+    async def begin(self) -> None:
+        """Start a run, take it and start its first step."""
+        about = RunContext("floor", 1, 1, "default", round(time.time() * 1000), self.run_id)
+        message = RunMessage(about, os.urandom(16), b"{}", new_mark())
+        await Runs(self._world).start(self.run_id, message, b"{}")
+        taken = await Queue(self._world, "bench").take(0, ["default"], runs=1, steps=0, empty=True)
+        self._held = taken.deliveries[0].held
+        self._seen = 1
+        await self._append([], [Decision(EventType.RUN_STARTED), *self._next()])
+        self.seconds.clear()
+
+    async def step(self) -> None:
+        """The end of a step and the start of the next."""
+        fact = Fact(EventType.STEP_COMPLETED, f"s{self._steps}", _RESULT, epoch=self._epoch)
+        await self._append([fact], self._next())
+
+    def _next(self) -> list[Decision]:
+        self._steps += 1
+        id = f"s{self._steps}"
+        return [
+            Decision(EventType.STEP_CREATED, id, _STEP),
+            Decision(EventType.STEP_STARTED, id, mode="inline"),
+        ]
+
+    async def _append(self, facts: list[Fact], decisions: list[Decision]) -> None:
+        reply: Reply = await self._log.append(
+            Transition(
+                self.run_id,
+                new_mark(),
+                self._held,
+                self._steps,
+                seen=self._seen,
+                position=self._position,
+                advanced=bool(facts),
+                facts=facts,
+                decisions=decisions,
+            ),
+            queue="default",
+        )
+        if reply.answer != "ok":
+            raise RuntimeError(f"the floor's transition was answered {reply.answer}")
+        self._seen, self._position = reply.head, reply.position
+        self._epoch = reply.epochs[f"s{self._steps}"]
+
+    async def _timed(self, call: ScriptCall) -> list[Any]:
+        queues = self._world.queues(call.partition)
+        arguments = command(self._world.keys, call, queues, self._world.server, self._world.switches)
+        began = time.perf_counter()
+        raw = await self._send("EVALSHA", *arguments)
+        self.seconds.append(time.perf_counter() - began)
+        return unpack_reply(raw)
+
+
+async def sample(url: str, calls: int, *, chains: int = 1) -> list[float]:
+    """Seconds of bare calls over our link: `calls` on each of `chains` runs at the same time."""
+    async with RedisWorld(url, namespace=f"floor{secrets.token_hex(4)}") as world:
+        link = await Link.open(url)
+        try:
+            return await _run_chains(world, link.call, calls, chains)
+        finally:
+            await link.close()
+
+
+async def sample_redis_py(url: str, calls: int) -> list[float]:
+    """The same over redis-py's own asyncio client."""
+    async with RedisWorld(url, namespace=f"floor{secrets.token_hex(4)}") as world:
+        client = Redis.from_url(url)
+        try:
+            return await _run_chains(world, client.execute_command, calls, 1)
+        finally:
+            await client.aclose()
+
+
+async def _run_chains(world: RedisWorld, send: Send, calls: int, chains: int) -> list[float]:
+    async def run(chain: Chain) -> None:
+        for _ in range(calls):
+            await chain.step()
+
+    made = [Chain(world, send) for _ in range(chains)]
+    await world.command("SCRIPT", "LOAD", SCRIPTS["append"].text)
+    for chain in made:
+        await chain.begin()
+    await asyncio.gather(*(run(chain) for chain in made))
+    return [seconds for chain in made for seconds in chain.seconds]
+
+
+# --- without a script ------------------------------------------------------------------------------
+
+
+def ping_bare(url: str, calls: int) -> list[float]:
+    """Seconds of PING over a blocking socket with nothing around it."""
+    seconds = []
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(unquote(urlsplit(url).path))
+        for _ in range(calls):
+            began = time.perf_counter()
+            connection.sendall(b"PING\r\n")
+            connection.recv(64)
+            seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+async def ping(send: Send, calls: int) -> list[float]:
+    """Seconds of PING over an asyncio client."""
+    seconds = []
+    for _ in range(calls):
+        began = time.perf_counter()
+        await send("PING")
+        seconds.append(time.perf_counter() - began)
+    return seconds

@@ -1,0 +1,47 @@
+"""Durable three-step runs per second: a full backlog, one worker process, then two."""
+
+from __future__ import annotations
+
+from .. import app
+from ..figures import Figure, Result, plain
+from ..scale import Scale
+from ..stage import Stage, open_stage
+
+_CONCURRENCY = 50
+
+
+async def measure(scale: Scale) -> Result:
+    result = Result()
+    rates = [await _rate(scale, count, result) for count in (1, 2)]
+    result.figures.append(plain("two worker processes to one", rates[1] / rates[0], "×", at_least=1.6))
+    return result
+
+
+async def _rate(scale: Scale, count: int, result: Result) -> float:
+    runs = count * scale.pick(60, 600, 10_000)
+    async with open_stage() as stage:
+        started = await stage.client.start_many(app.three_steps, [(number,) for number in range(runs)])
+        server = await stage.server_cpu()
+        workers = await stage.workers(count, concurrency=_CONCURRENCY)
+        await stage.marks.reach(runs, within=runs / 20)
+        for run in started[-_CONCURRENCY:]:
+            await stage.result(run)
+        rate = stage.marks.rate(processes=count)
+        name = "one worker process" if count == 1 else f"{count} worker processes"
+        result.figures.append(Figure(f"three-step runs per second, {name}", rate, "runs/s"))
+        if count == 1:
+            result.figures += await _costs(stage, runs, server)
+        for worker in workers:
+            worker.check()
+    return rate
+
+
+async def _costs(stage: Stage, runs: int, server: float) -> list[Figure]:
+    """Processor time per run: what bounds the rate, whoever else uses the machine."""
+    figures = [
+        Figure("server CPU per three-step run", (await stage.server_cpu() - server) / runs * 1e6, "µs")
+    ]
+    spent = stage.processes[0].cpu()
+    if spent is not None:  # with the half second of its start
+        figures.append(Figure("worker CPU per three-step run", spent / runs * 1e6, "µs"))
+    return figures
