@@ -12,14 +12,12 @@ from redis.asyncio import Redis
 
 from world_redis.embedded import EmbeddedServer
 
-from .stage import info
-
 
 async def describe() -> dict[str, str]:
     with EmbeddedServer.start() as server:
         client = Redis.from_url(server.url)
         try:
-            said = info(await client.execute_command("INFO", "server", "$"))
+            said = await client.info("server")
             settings = await client.config_get("append*", "save")
         finally:
             await client.aclose()

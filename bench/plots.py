@@ -1,5 +1,7 @@
 """Pictures of growth: one PNG a table. Without matplotlib there are none."""
 
+# mypy: disable-error-code="import-not-found,import-untyped"
+
 from __future__ import annotations
 
 import importlib.util

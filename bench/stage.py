@@ -117,8 +117,8 @@ class Stage:
         await self.world.close()
 
     async def sample_floor(self) -> None:
-        """Measure the floor now: before, between and after what it is compared with, so that what disturbs the
-        machine disturbs both."""
+        """Measure the floor now: before, between and after what is compared with it, so that whatever
+        disturbs the machine disturbs both."""
         self._floors += await floor.sample(self.url, _FLOOR_CALLS)
 
     @property

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from world_redis import ids, keys
-from world_redis.keys import LAYOUT, PARTITION_KEYS, QUEUE_KEYS, RUN_KEYS, Keys
+from world_redis.keys import LAYOUT, PARTITION_KEYS, RUN_KEYS, Keys, QueueKeys
 
 KEYS = Keys("shop")
 
@@ -20,7 +20,7 @@ def _tag(key: str) -> str:
 def test_every_key_a_script_touches_has_one_hash_tag(partition: int) -> None:
     runs = [ids.new_run_id(partition) for _ in range(3)]
     named = KEYS.script_keys(partition, ["default", "slow"], runs)
-    assert len(named) == len(set(named)) == 6 + 2 * 4 + 3 * 4
+    assert len(named) == len(set(named)) == 6 + 2 * 5 + 3 * 4
     assert {_tag(key) for key in named} == {f"shop:{partition}"}
     assert all(key.startswith(f"shop:{LAYOUT}:") for key in named)
 
@@ -28,9 +28,9 @@ def test_every_key_a_script_touches_has_one_hash_tag(partition: int) -> None:
 def test_keys_come_in_the_order_scripts_expect() -> None:
     run = ids.new_run_id(0)
     named = KEYS.script_keys(0, ["q"], [run])
-    names = [*PARTITION_KEYS, *(f"{name}:q" for name in QUEUE_KEYS), *(f"{run}:{name}" for name in RUN_KEYS)]
+    names = [*PARTITION_KEYS, *(f"{name}:q" for name in QueueKeys._fields), *(f"{run}:{name}" for name in RUN_KEYS)]
     assert [key.split("}:", 1)[1] for key in named] == names
-    assert KEYS.bell(0, "q") == KEYS.queue(0, "q")[QUEUE_KEYS.index("bell")]
+    assert KEYS.bell(0, "q") == KEYS.queue(0, "q")[QueueKeys._fields.index("bell")]
 
 
 def test_two_namespaces_share_nothing() -> None:
@@ -62,7 +62,7 @@ def test_registry_keys_do_not_depend_on_the_partitions_in_use() -> None:
 
 def test_the_table_of_keys_names_each_of_them() -> None:
     table = keys.__doc__ or ""
-    for kind, names in (("partition", PARTITION_KEYS), ("queue", QUEUE_KEYS), ("run", RUN_KEYS)):
+    for kind, names in (("partition", PARTITION_KEYS), ("queue", QueueKeys._fields), ("run", RUN_KEYS)):
         for name in names:
             shown = f"{name}:<queue>" if kind == "queue" else name
             assert f"| {kind} `{shown}` |" in table

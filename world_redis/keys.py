@@ -15,7 +15,8 @@ in its name. A server that holds another LAYOUT of the namespace is refused at c
 | partition `done` | zset | run id → expiry ms, of finished runs | until expired |
 | partition `parked` | hash | run id → reason, since, builds that refused it | until unparked |
 | partition `dead` | stream | dead letters | until dropped |
-| queue `ready:<queue>` | stream | message ids to hand out, oldest first | until taken |
+| queue `ready:<queue>` | stream | run messages to hand out, oldest first | until taken |
+| queue `steps:<queue>` | stream | step messages to hand out, oldest first | until taken |
 | queue `delayed:<queue>` | zset | message id → due ms | until due |
 | queue `flight:<queue>` | zset | message id → deadline ms | until settled |
 | queue `bell:<queue>` | list | at most one element: "there is work" | until rung |
@@ -30,11 +31,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LAYOUT = "1"
 PARTITION_KEYS = ("record", "messages", "open", "done", "parked", "dead")
-QUEUE_KEYS = ("ready", "delayed", "flight", "bell")
 RUN_KEYS = ("run", "log", "entities", "out")
+
+
+class QueueKeys(NamedTuple):
+    """The keys of one queue in one partition, in the order scripts take them. Run messages and step messages
+    wait apart, so that a worker whose step slots are full still sees the runs behind a thousand steps."""
+
+    ready: str
+    delayed: str
+    flight: str
+    bell: str
+    steps: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +73,9 @@ class Keys:
         tag = self._tag(partition)
         return [f"{tag}:{name}" for name in PARTITION_KEYS]
 
-    def queue(self, partition: int, queue: str) -> list[str]:
-        """In the order of QUEUE_KEYS."""
+    def queue(self, partition: int, queue: str) -> QueueKeys:
         tag = self._tag(partition)
-        return [f"{tag}:{name}:{queue}" for name in QUEUE_KEYS]
+        return QueueKeys(*(f"{tag}:{name}:{queue}" for name in QueueKeys._fields))
 
     def bell(self, partition: int, queue: str) -> str:
         return f"{self._tag(partition)}:bell:{queue}"
@@ -79,7 +90,7 @@ class Keys:
         return f"{self.run(partition, run_id)[0]}:done"
 
     def script_keys(self, partition: int, queues: Iterable[str], runs: Iterable[str]) -> list[str]:
-        """KEYS of every partition script: the partition's, four for each queue, four for each run."""
+        """KEYS of every partition script: the partition's, five for each queue, four for each run."""
         keys = self.partition(partition)
         for queue in queues:
             keys += self.queue(partition, queue)

@@ -320,10 +320,12 @@ async def read_partition(
 
 
 async def _waiting(world: CommandCaller, partition: int, queue: str) -> list[tuple[str, str, str, str]]:
-    ready, delayed, flight, _ = world.keys.queue(partition, queue)
-    stream: Any = await world.command("XRANGE", ready, "-", "+")
-    found = [("r", queue, fields[1].decode(), entry.decode()) for entry, fields in stream]
-    for state, key in (("d", delayed), ("f", flight)):
+    keys = world.keys.queue(partition, queue)
+    found: list[tuple[str, str, str, str]] = []
+    for key in (keys.ready, keys.steps):
+        stream: Any = await world.command("XRANGE", key, "-", "+")
+        found += [("r", queue, fields[1].decode(), entry.decode()) for entry, fields in stream]
+    for state, key in (("d", keys.delayed), ("f", keys.flight)):
         members: Any = await world.command("ZRANGE", key, 0, -1)
         found += [(state, queue, member.decode(), "") for member in members]
     return found

@@ -25,6 +25,10 @@ class Kind(StrEnum):
 WAKE, TIMER, DEADLINE, RESCUE = "wake", "timer", "deadline", "rescue"
 
 
+# Payloads of wakes that say why the run should look at its open steps and timers.
+REASONS = (b"rescue", b"look")
+
+
 class Delivery(NamedTuple):
     """One hand-out of a message, as `take` returns it."""
 
@@ -37,6 +41,7 @@ class Delivery(NamedTuple):
     attempt: int  # consecutive hand-outs that ended without settle or deliberate deferral, from 1
     payload: bytes
     partition: int
+    taken_at: int = 0  # ms, server time of the hand-out
 
     @property
     def held(self) -> Held:

@@ -47,7 +47,7 @@ class Queue:
         holds nothing (a poison suspect is handed out only then, and alone)."""
         args = [self._consumer, runs, steps, list(queues), int(empty)]
         reply = await self._call(script_call("take", partition, args, queues=queues))
-        return Taken([_delivery(row, partition) for row in reply[1]], reply[2], reply[3] == 1)
+        return Taken([_delivery(row, partition, reply[4]) for row in reply[1]], reply[2], reply[3] == 1)
 
     def renewal(self, partition: int, held: Sequence[Held]) -> ScriptCall:
         """The call that moves the deadlines of `held` one lease ahead (see `renewed`)."""
@@ -152,7 +152,7 @@ def renewed(reply: Sequence[Any]) -> list[str]:
     return [word.decode() for word in reply[1]]
 
 
-def _delivery(row: Sequence[Any], partition: int) -> Delivery:
+def _delivery(row: Sequence[Any], partition: int, now: int) -> Delivery:
     id, number, kind, run, key, queue, attempt, payload = row
     return Delivery(
         message_id=id.decode(),
@@ -164,4 +164,5 @@ def _delivery(row: Sequence[Any], partition: int) -> Delivery:
         attempt=attempt,
         payload=payload,
         partition=partition,
+        taken_at=now,
     )

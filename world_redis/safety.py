@@ -20,7 +20,8 @@ WAIT_MS = 2_000
 
 # Scripts whose answer lets a client go on, or a body start. The others only move or keep deliveries.
 ANSWERING = frozenset(
-    "append settle step_claim run_start run_cancel run_terminate run_unpark hook_resume".split()
+    ["append", "settle", "step_claim", "hook_resume"]
+    + ["run_start", "run_cancel", "run_terminate", "run_unpark"]
 )
 
 

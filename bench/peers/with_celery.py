@@ -1,5 +1,7 @@
 """Celery with its Redis transport and no result backend; one child of its default pool."""
 
+# mypy: disable-error-code="import-not-found,import-untyped,untyped-decorator"
+
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """streaq."""
 
+# mypy: disable-error-code="import-not-found,import-untyped,untyped-decorator"
+
 from __future__ import annotations
 
 import os

@@ -52,7 +52,7 @@ class Clock:
 
     async def forward_to_what_is_due(self) -> None:
         """To the moment the next message falls due or lapses."""
-        _, delayed, flight, _ = self._world.keys.queue(0, "default")
+        _, delayed, flight, *_ = self._world.keys.queue(0, "default")
         moments = []
         for key in (delayed, flight):
             first = await self._world.command("ZRANGE", key, 0, 0, "WITHSCORES")

@@ -76,7 +76,7 @@ async def _lose(kit: StoreKit, run_id: str, key: str) -> None:
     id = await world.command("HGET", out, key)
     await world.command("HDEL", messages, id, id + b":p")
     await world.command("HDEL", out, key)
-    _, delayed, flight, _ = world.keys.queue(0, "default")
+    _, delayed, flight, *_ = world.keys.queue(0, "default")
     await world.command("ZREM", delayed, id)
     await world.command("ZREM", flight, id)
 

@@ -36,9 +36,16 @@ async def test_a_worker_takes_no_more_of_a_kind_than_it_can_run(kit: StoreKit) -
     first = await kit.start()
     await kit.start()
     got = await kit.take("c2", runs=1, steps=2)
-    assert [(d.kind, d.key) for d in got] == [(Kind.STEP, "s1"), (Kind.STEP, "s2"), (Kind.RUN, "wake")]
-    assert got[-1].run_id == first
+    assert [(d.kind, d.key) for d in got] == [(Kind.RUN, "wake"), (Kind.STEP, "s1"), (Kind.STEP, "s2")]
+    assert got[0].run_id == first
     assert await kit.take("c2", runs=0, steps=0) == []
+
+
+async def test_a_run_does_not_wait_behind_steps_that_do_not_fit(kit: StoreKit) -> None:
+    await _fan_out(kit, 190)
+    run_id = await kit.start()
+    got = await kit.take("c2", runs=1, steps=0)
+    assert [d.run_id for d in got] == [run_id]
 
 
 async def test_queues_are_served_in_the_order_named(kit: StoreKit) -> None:

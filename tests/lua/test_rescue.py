@@ -100,7 +100,7 @@ async def test_a_parked_run_is_not_woken(kit: StoreKit) -> None:
     assert await kit.take("c2") == []
     await kit.runs.unpark(session.run_id)
     await kit.clock.advance(LEASE)
-    assert {d.payload for d in await kit.take("c2")} == {b"", b"rescue"}
+    assert {d.payload for d in await kit.take("c2")} == {b"look", b"rescue"}
 
 
 async def test_any_owner_that_is_gone_counts(kit: StoreKit) -> None:

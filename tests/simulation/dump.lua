@@ -9,8 +9,10 @@ local messages = call('HGETALL', tag .. ':messages')
 local places, named, ids = {}, {}, {}
 for i = 3, #ARGV do
   local queue = ARGV[i]
-  for _, entry in ipairs(call('XRANGE', tag .. ':ready:' .. queue, '-', '+')) do
-    places[#places + 1] = { 'r', queue, entry[2][2], entry[1] }
+  for _, stream in ipairs({ ':ready:', ':steps:' }) do
+    for _, entry in ipairs(call('XRANGE', tag .. stream .. queue, '-', '+')) do
+      places[#places + 1] = { 'r', queue, entry[2][2], entry[1] }
+    end
   end
   for state, name in pairs({ d = 'delayed', f = 'flight' }) do
     for _, id in ipairs(call('ZRANGE', tag .. ':' .. name .. ':' .. queue, 0, -1)) do

@@ -105,7 +105,7 @@ class Store:
         """Every moment (ms) at which something of the store falls due or lapses."""
         pipe = self.client.pipeline(transaction=False)
         for queue in QUEUES:
-            _, delayed, flight, _ = self.keys.queue(PARTITION, queue)
+            _, delayed, flight, *_ = self.keys.queue(PARTITION, queue)
             pipe.zrange(delayed, 0, 3, withscores=True)
             pipe.zrange(flight, 0, 3, withscores=True)
         return [int(score) for found in pipe.execute() for _, score in found]

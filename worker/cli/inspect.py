@@ -95,7 +95,7 @@ async def _messages(world: RedisWorld, run_id: str, owners: set[str]) -> list[Pe
 
 
 async def _pending(world: RedisWorld, keys: Keys, partition: int, m: MessageState) -> Pending:
-    _, delayed, flight, _ = keys.queue(partition, m.queue)
+    _, delayed, flight, *_ = keys.queue(partition, m.queue)
     place = {"d": delayed, "f": flight}.get(m.state)
     score: Any = await world.command("ZSCORE", place, m.id) if place else None
     holder = m.holder if m.state == "f" else ""

@@ -95,16 +95,18 @@ async def queue_states(world: RedisWorld, workers: list[LiveWorker]) -> list[Que
 
 
 async def _add(world: RedisWorld, partition: int, state: QueueState) -> None:
-    ready, delayed, flight, _ = world.keys.queue(partition, state.queue)
+    keys = world.keys.queue(partition, state.queue)
     now = await server_ms(world)
-    due = await world.command("ZCOUNT", delayed, "-inf", now)
-    first = await world.command("XRANGE", ready, "-", "+", "COUNT", 1)
-    if first:
-        since = (now - int(first[0][0].split(b"-")[0])) / 1000
-        state.oldest_seconds = max(state.oldest_seconds, since)
-    state.backlog += await world.command("XLEN", ready) + due
-    state.delayed += await world.command("ZCARD", delayed) - due
-    state.in_flight += await world.command("ZCARD", flight)
+    due = await world.command("ZCOUNT", keys.delayed, "-inf", now)
+    for stream in (keys.ready, keys.steps):
+        first = await world.command("XRANGE", stream, "-", "+", "COUNT", 1)
+        if first:
+            since = (now - int(first[0][0].split(b"-")[0])) / 1000
+            state.oldest_seconds = max(state.oldest_seconds, since)
+        state.backlog += await world.command("XLEN", stream)
+    state.backlog += due
+    state.delayed += await world.command("ZCARD", keys.delayed) - due
+    state.in_flight += await world.command("ZCARD", keys.flight)
 
 
 async def server_ms(world: RedisWorld) -> int:

@@ -126,7 +126,7 @@ def plan(scene: Scene) -> Plan:
     _drops(scene, made)
     if not made.partial and scene.outcome is not None:
         _end(scene, made, scene.outcome)
-    elif not made.ends_run:
+    else:
         _timer(scene, made, calls)
         if scene.deadline_fired:
             _deadline(scene, made)
@@ -279,9 +279,12 @@ def _timer(scene: Scene, made: Plan, calls: Sequence[Call]) -> None:
     fresh = [call for call in calls if isinstance(call, WaitCall)]
     dropped = set(scene.dropped)
     recorded = [due for id, due in scene.waits.items() if id not in dropped]
-    for call in fresh:
-        send = Send(Kind.RUN, TIMER, scene.context.queue, due_in=call.due_in, due_at=call.due_at)
-        made.sends.append(send)
+    relative = [call.due_in for call in fresh if not call.due_at]
+    absolute = [call.due_at for call in fresh if call.due_at]
+    if relative:
+        made.sends.append(Send(Kind.RUN, TIMER, scene.context.queue, due_in=min(relative)))
+    if absolute:
+        made.sends.append(Send(Kind.RUN, TIMER, scene.context.queue, due_at=min(absolute)))
     if recorded and scene.rearm:
         made.sends.append(Send(Kind.RUN, TIMER, scene.context.queue, due_at=min(recorded)))
     if scene.timer_armed and not recorded and not fresh:

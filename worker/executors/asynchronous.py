@@ -27,8 +27,7 @@ class AsyncExecution:
     async def ended(self) -> Ended:
         done, _ = await asyncio.wait({self._task}, timeout=self._timeout)
         if not done:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            self._task.cancel()  # its `finally` may take its time: see `released`
             return TimedOut()
         if self._interrupted:
             return self._stopped()

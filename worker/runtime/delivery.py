@@ -14,6 +14,7 @@ from typing import Any
 from world_redis.events import Answer, EventType
 from world_redis.ids import new_mark
 from world_redis.messages import (
+    REASONS,
     Delivery,
     Kind,
     StepMessage,
@@ -39,7 +40,7 @@ _BACK_IN = 2_000  # ms until a step nobody here knows is offered again
 
 def is_readable(delivery: Delivery) -> bool:
     """Can a run message's payload be read? (Empty and reason words are fine.)"""
-    if delivery.payload in (b"", b"rescue"):
+    if delivery.payload in (b"", *REASONS):
         return True
     try:
         unpack_run_message(delivery.payload)
@@ -54,7 +55,8 @@ async def bury(host: Host, delivery: Delivery, reason: str, detail: str) -> None
     word = await host.queue.bury(
         delivery, reason=reason, detail=detail, step_failed=pack(Failed(UNREADABLE, failure))
     )
-    host.telemetry.dead_letters.labels(reason).inc()
+    if word == "ok":
+        host.telemetry.dead_letters.labels(reason).inc()
     log.error("dead letter", extra=about(delivery, reason=reason, detail=detail, answer=word))
 
 
@@ -62,9 +64,7 @@ async def pass_on_cancel(host: Host, delivery: Delivery) -> None:
     """A parent's cancel or end reaches its child."""
     await Runs(host.ports.call).cancel(delivery.run_id, pack(CancelRequested("its parent ended")))
     settle = Transition(delivery.run_id, new_mark(), delivery.held, 1, seen=1 << 50, settles=[delivery.held])
-    reply = await host.log.append(settle, queue=delivery.queue)
-    if reply.answer is Answer.NOT_FOUND:
-        await bury(host, delivery, "no_run", "the child is gone")
+    await host.log.append(settle, queue=delivery.queue)
 
 
 class StepDelivery:
@@ -114,6 +114,9 @@ class StepDelivery:
         if message is None or not await self._known(message):
             return
         await self._wait_for_twin()
+        if self._host.draining:
+            await self._host.queue.defer(self._delivery.partition, [self._delivery.held])
+            return
         asked = self._host.ports.now()
         claim = await self._host.queue.claim(self._delivery)
         if claim.answer is not Answer.OK:
@@ -143,7 +146,8 @@ class StepDelivery:
         step = self._host.step(message.name)
         if step is not None and self._host.steps.can_run(step):
             return True
-        detail = f"step {message.name!r} is not registered here"
+        what = "is not registered here" if step is None else f"needs the {step.executor} executor"
+        detail = f"step {message.name!r} {what}"
         word = await self._host.queue.refuse(
             self._delivery.run_id,
             [self._delivery.held],

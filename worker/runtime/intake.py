@@ -167,24 +167,29 @@ class Intake:
     async def _serve_session(self, session: Session) -> None:
         try:
             await session.serve()
+        except Exception:
+            log.exception("session ended", extra={"run_id": session.run_id})
         finally:
             del self._busy[session.run_id]
-            await self._evict(session)
+            session.release()
+            resting = self._too_many(session)
             self._free()
+        for each in resting:
+            await each.close()
 
-    async def _evict(self, ended: Session) -> None:
-        """Keep live bodies up to the bound; a session at work is never dropped."""
-        if not ended.has_body or self._host.limits.live_runs == 0:
-            self._sessions.pop(ended.run_id, None)
-            await ended.close()
+    def _too_many(self, ended: Session) -> list[Session]:
+        """Take out the sessions that rest beyond the bound on live bodies, the longest unused first; one at
+        work is never among them."""
+        found = []
+        spent = not ended.has_body or self._host.limits.live_runs == 0
+        if spent and self._sessions.get(ended.run_id) is ended:
+            found.append(self._sessions.pop(ended.run_id))
         spare = len(self._sessions) - max(self._host.limits.live_runs, len(self._busy))
-        for run_id in list(self._sessions):
-            if spare <= 0:
-                break
+        for run_id in list(self._sessions)[: max(0, spare)]:
             if run_id not in self._busy:
-                spare -= 1
-                await self._sessions.pop(run_id).close()
+                found.append(self._sessions.pop(run_id))
         self._host.telemetry.live_bodies.set(len(self._sessions))
+        return found
 
     def _serve_step(self, delivery: Delivery) -> None:
         step = StepDelivery(delivery, self._host)
@@ -203,6 +208,8 @@ class Intake:
         async def serve() -> None:
             try:
                 await job
+            except Exception:
+                log.exception("delivery failed", extra=about(delivery))
             finally:
                 self._host.holdings.drop(delivery.partition, delivery.held)
 

@@ -226,10 +226,11 @@ class Keeper:
             self._renewer.close()
 
     def _round(self, renewed_at: float) -> bool:
-        """Renew everything once. False: try again soon."""
+        """Renew everything once. False: some of it failed, try again soon."""
         snapshot = self._holdings.snapshot()
         kept = {held for each in snapshot.values() for held in each}
         self._told = {(held, word) for held, word in self._told if held in kept}
+        whole = True
         for partition, held in snapshot.items():
             try:
                 self._on_round_trip()
@@ -237,11 +238,12 @@ class Keeper:
             except (RedisError, OSError) as error:
                 left = self._lease - (time.monotonic() - renewed_at)
                 log.warning("cannot renew %d deliveries (%.1f s of lease left): %s", len(held), left, error)
-                return False
+                whole = False
+                continue
             for item, word in zip(held, words, strict=True):
                 if word != "ok":
                     self._tell(partition, item, word)
-        return True
+        return whole
 
     def _tell(self, partition: int, held: Held, word: str) -> None:
         if word in _OVER:

@@ -112,6 +112,7 @@ class Knowledge:
 
     async def _read(self) -> tuple[bytes, bytes, list[Event]] | None:
         """The whole log. A read that spans a reconnect starts over: its pages may not belong together."""
+        self.need_table = False  # what joins while we read may ask again
         while True:
             self._server = self._host.ports.server()
             page, events = await self._read_pages()
@@ -121,7 +122,7 @@ class Knowledge:
         if page is None or self.over:
             return None
         self.hear(page.now)
-        self.table, self.need_table = page.table, False
+        self.table = page.table
         self.context = _context_of(page.record)
         return page.record["seed"], events[0].data, events
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from world_redis.events import Answer, EventType, Position
 from world_redis.ids import new_mark, partition_of
-from world_redis.messages import DEADLINE, TIMER, Delivery, Held
+from world_redis.messages import DEADLINE, REASONS, TIMER, Delivery, Held
 from world_redis.transition import Fact, Reply, Transition
 
 from ..core.calls import Deadlock, Outcome, Raised, Spinning
@@ -83,21 +83,24 @@ class Session:
     def join(self, delivery: Delivery) -> None:
         """Take a delivery of this run; its slot is free at once. One that is held here already only changes
         its number."""
+        self._known.hear(delivery.taken_at)
         known = self._hand.take(delivery)
         if known:
             self._host.telemetry.single_flight_absorbed.inc()
-        rescue = delivery.payload == b"rescue"
+        look = delivery.payload in REASONS
         if self._known.status in ("parked", "absent"):
             self._known.status = ""  # a wake says that something has changed
         # A live body needs no look at its steps, unless something says that an owner may be gone.
         ownership = self._host.limits.inline_ownership
-        self._known.need_table |= rescue or delivery.attempt > 1 or not ownership
-        fresh = delivery.number == 1 and delivery.payload != b"" and not rescue
+        self._known.need_table |= look or delivery.attempt > 1 or not ownership
+        fresh = delivery.number == 1 and delivery.payload != b"" and not look
         self._first = delivery if fresh else None
         self._changed.set()
 
     def signal(self, held: Held, word: str) -> None:
         """A renewal's answer that was not `ok`."""
+        if not self._hand.holds(held):
+            return
         if word == "cancel":
             self._executions.signal()
         elif held == self._hand.carrier:
@@ -122,6 +125,10 @@ class Session:
     @property
     def has_body(self) -> bool:
         return self._known.body is not None
+
+    def release(self) -> None:
+        """Nobody works here any more: whatever is still held must lapse, not be renewed."""
+        self._hand.drop(self._hand.all)
 
     async def close(self) -> None:
         """Drop the body of a session that rests."""
@@ -313,6 +320,7 @@ class Session:
         asks = bool(facts or settles or not made.empty or (known.need_table and known.body))
         if not asks or (not self._hand and not facts):
             return None
+        table, known.need_table = known.need_table, False
         # Taken while the call is out, a timer must not count as armed by it.
         self._hand.fired -= {send.key for send in made.sends}
         return Transition(
@@ -329,7 +337,7 @@ class Session:
             sends=made.sends,
             withdraws=made.withdraws,
             settles=settles,
-            table=known.need_table,
+            table=table,
         )
 
     def _settles(self, facts: Sequence[Fact], made: Plan, ahead: bool) -> list[Held]:
@@ -371,7 +379,8 @@ class Session:
         if reply.answer in _NOT_OURS and self._is_lost(reply, transition):
             raise CarrierLost(reply.answer.value)
         written = reply.answer is Answer.OK
-        known.status, known.table, known.need_table = reply.status, reply.table, not written
+        known.status, known.table = reply.status, reply.table
+        known.need_table |= not written
         if written:
             await self._carry_out(reply, transition, made)
         else:
@@ -380,6 +389,8 @@ class Session:
             return await self._run_over(reply, transition)
         if reply.answer is Answer.GONE:  # settled, perhaps by this very transition: the log knows
             self._hand.drop(transition.settles)
+            return await known.drop_body()
+        if reply.parked:  # what it was armed with is gone: the wake that ends the pause builds anew
             return await known.drop_body()
         if reply.answer is Answer.INVALID:
             log.error("the log is full", extra=self._hand.about(events=reply.head))

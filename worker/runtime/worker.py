@@ -149,10 +149,12 @@ class Worker:
         assert self._host is not None
         waiting = asyncio.create_task(self._draining.wait())
         done, _ = await asyncio.wait({waiting, *jobs}, return_when=asyncio.FIRST_COMPLETED)
+        self._host.draining = True
         for job in done - {waiting}:
+            for other in jobs:
+                other.cancel()  # take nothing that nobody would keep
             job.result()  # a job that ended on its own has failed: say how
         log.info("draining", extra={"seconds": self.settings.drain_seconds})
-        self._host.draining = True
         intake.drain()
         if not await _within(self.settings.drain_seconds, lambda: intake.empty):
             intake.interrupt()

@@ -52,7 +52,10 @@ local server_now = num(server_time[1]) * 1000 + floor(num(server_time[2]) / 1000
 
 local function queue_of(name)
   local keys = Q[name]
-  local ready, since, added = stream(keys.ready)
+  local runs, since, added_runs = stream(keys.ready)
+  local steps, steps_since, added_steps = stream(keys.steps)
+  local ready, added = runs + steps, added_runs + added_steps
+  since = since and steps_since and min(since, steps_since) or since or steps_since
   local due = count(keys.delayed, '-inf', int(now))
   local lapsed = amnesty > now and 0 or count(keys.flight, '-inf', int(now))
   local oldest = max(since and server_now - since or 0, waited(keys.delayed))

@@ -41,13 +41,15 @@ if run.parked == '' and now - since < A[7] then
   end
   return pack({ 'deferred' })
 end
+local parked = run.parked ~= ''
 for _, m in ipairs(held) do
   if m.kind == 'step' then -- the run parks; its step waits for whoever knows it
     message_displace(m)
-    message_return(m, now + max(A[8], 1000))
+    message_return(m, now + max(A[8], parked and 30000 or 1000))
   else
     message_settle(run, m)
   end
 end
+if parked then return pack({ 'deferred' }) end
 run_park(run, A[4], A[5], builds)
 return pack({ 'parked' })

@@ -17,5 +17,6 @@ if A[2] ~= '' and string.find(' ' .. builds .. ' ', ' ' .. A[2] .. ' ', 1, true)
 run.parked = ''
 call('HDEL', run.keys.run, 'parked', 'park_detail', 'park_builds', 'refused_since')
 call('HDEL', K.parked, run.id)
-wake(run)
+-- Its timer was withdrawn when it parked, and whoever holds it live does not know: it must look.
+message_ensure(run, 'run', 'wake', run.queue, 'look', now)
 return pack({ 'ok' })

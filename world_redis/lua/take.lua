@@ -1,7 +1,7 @@
 -- Hand out messages of one partition to one worker: the whole admission.
 --
 -- ARGV[3]  [1 consumer, 2 run budget, 3 step budget, 4 queues served, in order, 5 worker is empty 0/1]
--- Answers  ['ok', deliveries, ms until something falls due or lapses here, at most 1000, crowded 0/1]
+-- Answers  ['ok', deliveries, ms until something falls due or lapses here, at most 1000, crowded 0/1, now]
 --   delivery  [message id, number, kind, run id, key, queue, attempt, payload]
 --   crowded   a message on its third attempt or later waits for a worker that holds nothing else: it may be
 --             what killed the earlier ones
@@ -110,28 +110,45 @@ end
 
 local function take_lapsed(queue)
   if amnesty > now then return end
-  for _, id in ipairs(call('ZRANGEBYSCORE', Q[queue].flight, '-inf', int(now), 'LIMIT', 0, SCAN)) do
-    local m = message_load(id)
-    if not m then
-      call('ZREM', Q[queue].flight, id)
-    elseif admit(m, m.attempt + 1) then
-      hand_out(m, m.attempt + 1)
+  local passed = 0 -- lapsed ones that do not fit here stay in front
+  repeat -- once also without a budget: whoever makes room must hear that a suspect waits for it
+    local ids = call('ZRANGEBYSCORE', Q[queue].flight, '-inf', int(now), 'LIMIT', passed, SCAN)
+    for _, id in ipairs(ids) do
+      local m = message_load(id)
+      if not m then
+        call('ZREM', Q[queue].flight, id)
+      elseif admit(m, m.attempt + 1) then
+        hand_out(m, m.attempt + 1)
+      else
+        passed = passed + 1
+      end
     end
+  until #ids < SCAN or alone or budget.run + budget.step <= 0
+end
+
+local function take_stream(stream, kind)
+  local from = '-'
+  while budget[kind] > 0 and not alone do -- poison suspects left for others must not hide what is behind them
+    local entries = call('XRANGE', stream, from, '+', 'COUNT', SCAN)
+    for _, entry in ipairs(entries) do
+      local m = message_load(entry[2][2])
+      if not m or m.entry ~= entry[1] then
+        call('XDEL', stream, entry[1])
+      elseif admit(m, m.attempt + 1) then
+        call('XDEL', stream, entry[1])
+        hand_out(m, m.attempt + 1)
+      end
+    end
+    if #entries < SCAN then return end
+    from = '(' .. entries[#entries][1]
   end
 end
 
 local function take_ready(queue)
-  if budget.run + budget.step <= 0 then return end
-  for _, entry in ipairs(call('XRANGE', Q[queue].ready, '-', '+', 'COUNT', SCAN)) do
-    local m = message_load(entry[2][2])
-    if not m or m.entry ~= entry[1] then
-      call('XDEL', Q[queue].ready, entry[1])
-    elseif admit(m, m.attempt + 1) then
-      call('XDEL', Q[queue].ready, entry[1])
-      hand_out(m, m.attempt + 1)
-    end
-  end
-  if call('XLEN', Q[queue].ready) > 0 then ring(queue) end
+  local keys = Q[queue]
+  take_stream(keys.ready, 'run')
+  take_stream(keys.steps, 'step')
+  if call('XLEN', keys.ready) + call('XLEN', keys.steps) > 0 then ring(queue) end
 end
 
 -- What lapsed and was not admitted is nobody's reason to come back at once.
@@ -153,4 +170,4 @@ for _, queue in ipairs(SERVED) do
   take_ready(queue)
   soonest = min(soonest, next_due(queue))
 end
-return pack({ 'ok', deliveries, max(0, soonest - now), crowded })
+return pack({ 'ok', deliveries, max(0, soonest - now), crowded, now })

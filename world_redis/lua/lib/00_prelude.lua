@@ -1,6 +1,6 @@
 -- What every script starts with: arguments, keys, the partition's record, its clock.
 --
--- KEYS     record messages open done parked dead, then four for each queue (ready delayed flight bell),
+-- KEYS     record messages open done parked dead, then five for each queue (ready delayed flight bell steps),
 --          then four for each run (run log entities out). All share one hash tag.
 -- ARGV[1]  MessagePack [server run id, mark (8 bytes), id prefix, inline ownership 0/1, queue backstop 0/1,
 --          resent 0/1: an earlier sending of this very call may have run]
@@ -22,8 +22,11 @@ local A = unpack_value(ARGV[3])
 local K = { record = KEYS[1], messages = KEYS[2], open = KEYS[3], done = KEYS[4], parked = KEYS[5], dead = KEYS[6] }
 local Q = {}
 for i, name in ipairs(QUEUES) do
-  local base = 6 + (i - 1) * 4
-  Q[name] = { ready = KEYS[base + 1], delayed = KEYS[base + 2], flight = KEYS[base + 3], bell = KEYS[base + 4] }
+  local base = 6 + (i - 1) * 5
+  Q[name] = {
+    ready = KEYS[base + 1], delayed = KEYS[base + 2], flight = KEYS[base + 3], bell = KEYS[base + 4],
+    steps = KEYS[base + 5],
+  }
 end
 
 local function int(value)
@@ -47,6 +50,7 @@ do
   local time = call('TIME')
   local offset, last = num(record[6]), num(record[5])
   now = record[7] and tonumber(record[7]) or (num(time[1]) * 1000 + floor(num(time[2]) / 1000))
+  if now >= last then offset = 0 end -- a server whose clock is right again: the offset is not kept for ever
   now = now + offset
   if now < last then -- the server's clock went back (a fail-over): this partition's does not
     offset, now = offset + last - now, last

@@ -38,7 +38,7 @@ local function message_place(m, due)
     call('ZADD', keys.delayed, int(due), m.id)
   else
     m.state = 'r'
-    m.entry = call('XADD', keys.ready, '*', 'm', m.id)
+    m.entry = call('XADD', m.kind == 'step' and keys.steps or keys.ready, '*', 'm', m.id)
     ring(m.queue)
   end
 end
@@ -47,7 +47,7 @@ end
 local function message_displace(m)
   local keys = Q[m.queue]
   if m.state == 'r' then
-    call('XDEL', keys.ready, m.entry)
+    call('XDEL', m.kind == 'step' and keys.steps or keys.ready, m.entry)
   elseif m.state == 'd' then
     call('ZREM', keys.delayed, m.id)
   else
@@ -97,7 +97,8 @@ local function message_withdraw(run, key)
   call('HDEL', run.keys.out, key)
 end
 
--- Give a delivery back: the message moves, keeps id, key and number, and the hand-out does not count.
+-- Give a delivery back: the message moves, keeps id, key and number. Whoever gives it back has lived through
+-- it, so the count of hand-outs that nobody ended begins anew.
 local function message_return(m, due)
   m.attempt, m.holder, m.seq, m.answer = 0, '', 0, ''
   message_place(m, due)

@@ -9,7 +9,7 @@ local SUBJECT = { s = 'step', w = 'wait', h = 'hook', a = 'attr', p = 'patch' }
 local FINISHED = { completed = true, failed = true, cancelled = true }
 
 local function run_keys(index)
-  local base = 6 + #QUEUES * 4 + (index - 1) * 4
+  local base = 6 + #QUEUES * 5 + (index - 1) * 4
   return { run = KEYS[base + 1], log = KEYS[base + 2], entities = KEYS[base + 3], out = KEYS[base + 4] }
 end
 
