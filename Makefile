@@ -72,7 +72,7 @@ UV_COMPILE = uv pip compile pyproject.toml --quiet --no-config --universal --pyt
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
 	$(UV_COMPILE) --extra embedded -o requirements/runtime.lock
-	$(UV_COMPILE) --extra embedded --extra rq --group dev \
+	$(UV_COMPILE) --extra embedded --group dev \
 		-c requirements/runtime.lock -o requirements/dev.lock
 	uv pip compile --group build --quiet --no-config --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --custom-compile-command "make lock" \

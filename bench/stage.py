@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from worker import Client, Run
+from worker import Client, Run, RunTimeoutError
 from worker.settings import Settings
 from world_redis.embedded import EmbeddedServer
 from world_redis.log import Log, Snapshot
@@ -25,7 +25,7 @@ from .marks import VARIABLE, Marks
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "bench"
-PATIENCE = 600.0  # seconds; whatever takes longer has hung
+PATIENCE = 60.0  # seconds; whatever takes longer has hung
 _FLOOR_CALLS = 200
 
 
@@ -55,6 +55,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                start_new_session=True,
             )
         self.pid = self._process.pid
 
@@ -81,13 +82,25 @@ class Process:
             return None
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     async def stop(self) -> None:
+        """Let it leave in order; after 15 s without."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
             await asyncio.to_thread(self._process.wait, 15)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL it and its children."""
+        if self._process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
 
 
@@ -170,7 +183,11 @@ class Stage:
     # --- runs --------------------------------------------------------------------------------------
 
     async def result(self, run: Run[Any]) -> Any:
-        return await run.return_value(timeout=PATIENCE)
+        try:
+            return await run.return_value(timeout=PATIENCE)
+        except RunTimeoutError as error:
+            found = await self.read(run)
+            raise RuntimeError(f"{error}: {found.status}, {found.table}; {self.said()}") from error
 
     async def read(self, run: Run[Any]) -> Snapshot:
         """The last page of a run's log, with what is open."""
@@ -193,14 +210,18 @@ class Stage:
         stats = info(await self.world.command("INFO", "stats"))
         calls = info(await self.world.command("INFO", "commandstats"))
         evalsha = calls.get("cmdstat_evalsha", "calls=0").partition("calls=")[2].partition(",")[0]
-        ready = self.world.keys.queue(0, "default")[0]
-        added = 0
-        if await self.world.command("EXISTS", ready):
-            flat = await self.world.command("XINFO", "STREAM", ready)
-            fields = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
-            added = fields[b"entries-added"]
+        queue = self.world.keys.queue(0, "default")
+        added = await self._added(queue.ready) + await self._added(queue.steps)
         bytes_in, bytes_out = int(stats["total_net_input_bytes"]), int(stats["total_net_output_bytes"])
         return Counts(int(evalsha), bytes_in, bytes_out, added)
+
+    async def _added(self, stream: str) -> int:
+        """How many entries a stream has ever got."""
+        if not await self.world.command("EXISTS", stream):
+            return 0
+        flat = await self.world.command("XINFO", "STREAM", stream)
+        fields = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
+        return int(fields[b"entries-added"])
 
     async def memory_of(self, run: Run[Any]) -> int:
         """Bytes of a run's keys in the server."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-import re
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -189,7 +188,9 @@ def unknown_variables(names: Iterable[str]) -> list[str]:
 def redact_url(url: str) -> str:
     """The URL with its password, wherever it stands, replaced by ``***``."""
     parts = urlsplit(url)
-    netloc = re.sub(r":[^:@]*@", ":***@", parts.netloc) if "@" in parts.netloc else parts.netloc
+    login, at, host = parts.netloc.rpartition("@")  # an unquoted password may hold both marks
+    user, colon, _ = login.partition(":")
+    netloc = f"{user}:***@{host}" if at and colon else parts.netloc
     query = [(name, "***" if "password" in name else value) for name, value in parse_qsl(parts.query)]
     shown = urlunsplit(parts._replace(netloc=netloc, query=urlencode(query, safe="*/")))
     # An empty netloc loses its slashes on the way.

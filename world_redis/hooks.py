@@ -6,12 +6,15 @@ registered under a key of its own, as a hint: whoever finds it taken looks at th
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from .events import Answer
 from .ids import is_run_id, partition_of
 from .runs import CommandCaller
 from .scripts import SCRIPTS, Caller, script_call
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class HookAddress(NamedTuple):
@@ -23,8 +26,8 @@ def address_of(token: str) -> HookAddress | None:
     """Where a default token leads; None for a user-chosen one."""
     run_id, _, rest = token.partition(".")
     number, _, secret = rest.partition(".")
-    if is_run_id(run_id) and number.isdigit() and secret:
-        return HookAddress(run_id, f"h{int(number)}")
+    if is_run_id(run_id) and _NUMBER.fullmatch(number) and secret:
+        return HookAddress(run_id, f"h{number}")
     return None
 
 

@@ -8,7 +8,7 @@ in its name. A server that holds another LAYOUT of the namespace is refused at c
 |---|---|---|---|
 | `namespace` | hash | layout, lease, partitions, one field `worker:<id>` per live worker | for ever |
 | `{t..}:token:<token>` | string | a user-chosen hook token: its hook, `<run id>.<hook>` | until released |
-| `{t..}:start:<key>` | string | an idempotency key of `start`: the whole request | retention |
+| `{t..}:start:<key>` | string | an idempotency key of `start`: the request | retention after its run's end |
 | partition `record` | hash | clock, server, amnesty, lease, queues | for ever |
 | partition `messages` | hash | message id → header; message id + `:p` → payload | until settled |
 | partition `open` | zset | run id → created ms, of runs not finished | until finished |

@@ -70,6 +70,7 @@ class RunContext:
     deployment: str = ""
     traceparent: str = ""
     timeout: int = 0  # ms the run may take from its creation; 0: no limit
+    start_key: str = ""  # idempotency key of its start
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ def run_fields(message: RunMessage) -> dict[str, str | int | bytes]:
         "deployment": c.deployment,
         "traceparent": c.traceparent,
         "timeout": c.timeout,
+        "start_key": c.start_key,
         "seed": message.seed,
     }
 

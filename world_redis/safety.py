@@ -19,10 +19,8 @@ from .link import Link
 WAIT_MS = 2_000
 
 # Scripts whose answer lets a client go on, or a body start. The others only move or keep deliveries.
-ANSWERING = frozenset(
-    ["append", "settle", "step_claim", "hook_resume"]
-    + ["run_start", "run_cancel", "run_terminate", "run_unpark"]
-)
+_OF_RUNS = ("run_start", "run_cancel", "run_terminate", "run_unpark")
+ANSWERING = frozenset(("append", "settle", "step_claim", "hook_resume", *_OF_RUNS))
 
 
 class Durability(NamedTuple):

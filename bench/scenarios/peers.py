@@ -25,7 +25,7 @@ async def measure(scale: Scale) -> Result:
     for _ in range(rounds):  # in turns: what disturbs the machine disturbs all
         rates.append(await _ours(scale.pick(60, 600, 5000)))
         for peer in installed:
-            theirs[peer.name].append(await _theirs(peer, scale.pick(20, 150, 1000)))
+            theirs[peer.name].append(await _theirs(peer, scale.pick(20, 100, 1000)))
     ours = median(rates)
     result.figures.append(Figure("stepfleet, three-step runs", ours, "per second"))
     for peer in PEERS:
@@ -53,9 +53,11 @@ async def _theirs(peer: Peer, tasks: int) -> float:
     async with open_stage() as stage:
         filling = stage.run(["-m", "bench.peers.fill", peer.module, str(tasks)])
         await filling.ended(within=_PATIENCE)
-        stage.run([word.format(url=stage.url) for word in peer.worker])
+        worker = stage.run([word.format(url=stage.url) for word in peer.worker])
         try:
             await stage.marks.reach(tasks, within=_PATIENCE)
         except TimeoutError as error:
             raise RuntimeError(f"{peer.name} did {stage.marks.count} of {tasks}: {stage.said()}") from error
+        finally:
+            worker.kill()
         return stage.marks.rate()

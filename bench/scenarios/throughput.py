@@ -20,28 +20,32 @@ async def measure(scale: Scale) -> Result:
 async def _rate(scale: Scale, count: int, result: Result) -> float:
     runs = count * scale.pick(60, 600, 10_000)
     async with open_stage() as stage:
-        started = await stage.client.start_many(app.three_steps, [(number,) for number in range(runs)])
-        server = await stage.server_cpu()
         workers = await stage.workers(count, concurrency=_CONCURRENCY)
-        await stage.marks.reach(runs, within=runs / 20)
+        for worker in workers:  # so that all begin at once, on a full queue
+            worker.pause()
+        started = await stage.client.start_many(app.three_steps, [(number,) for number in range(runs)])
+        server, spent = await stage.server_cpu(), workers[0].cpu()
+        for worker in workers:
+            worker.resume()
+        await stage.marks.reach(runs, within=30 + runs / 20)
         for run in started[-_CONCURRENCY:]:
             await stage.result(run)
         rate = stage.marks.rate(processes=count)
         name = "one worker process" if count == 1 else f"{count} worker processes"
         result.figures.append(Figure(f"three-step runs per second, {name}", rate, "runs/s"))
         if count == 1:
-            result.figures += await _costs(stage, runs, server)
+            result.figures += await _costs(stage, runs, server, spent)
         for worker in workers:
             worker.check()
     return rate
 
 
-async def _costs(stage: Stage, runs: int, server: float) -> list[Figure]:
+async def _costs(stage: Stage, runs: int, server: float, spent: float | None) -> list[Figure]:
     """Processor time per run: what bounds the rate, whoever else uses the machine."""
     figures = [
         Figure("server CPU per three-step run", (await stage.server_cpu() - server) / runs * 1e6, "µs")
     ]
-    spent = stage.processes[0].cpu()
-    if spent is not None:  # with the half second of its start
-        figures.append(Figure("worker CPU per three-step run", spent / runs * 1e6, "µs"))
+    now = stage.processes[0].cpu()
+    if now is not None and spent is not None:
+        figures.append(Figure("worker CPU per three-step run", (now - spent) / runs * 1e6, "µs"))
     return figures

@@ -22,6 +22,7 @@ from worker.runtime.host import Host, Limits, Slots
 from worker.runtime.intake import Intake
 from worker.runtime.stepcall import StepRunner
 from worker.runtime.telemetry import Telemetry
+from world_redis.claims import StartClaims
 from world_redis.events import FINISHED, Event
 from world_redis.hooks import HookAddress, Hooks, Tokens
 from world_redis.ids import new_mark, new_run_id
@@ -162,6 +163,7 @@ class Process:
             log=Log(self.ports.call, self.name),
             queue=Queue(self.ports.call, self.name),
             tokens=Tokens(world),
+            claims=StartClaims(world),
             registry=registry,
             queues=queues,
             steps=StepRunner(self.ports, {"async": AsyncExecutor(), "thread": ThreadExecutor(concurrency)}),

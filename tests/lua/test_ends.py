@@ -241,5 +241,5 @@ async def test_the_end_of_a_step_of_kind_child_comes_from_the_child_alone(kit: S
 async def test_a_holder_that_ended_the_run_without_settling_learns_of_the_end(kit: StoreKit) -> None:
     session = await kit.session()
     await session.send(decisions=[Decision(E.RUN_COMPLETED)])
-    assert await kit.queue().renew(0, [session.held]) == ["cancel"]
+    assert await kit.queue().renew(0, [session.held]) == ["over"]
     await session.send(settles=[session.held])

@@ -80,6 +80,13 @@ class SimPorts:
         return self._worker.schedule.loop.create_task(job, name=name)
 
 
+class NoClaims:
+    """Runs of the simulation have no idempotency keys."""
+
+    async def end(self, key: str, retention_ms: int) -> None:
+        raise AssertionError(f"a key nobody gave: {key}")
+
+
 class SimTokens:
     """The registry of chosen tokens, each question an instant of its own."""
 
@@ -131,13 +138,14 @@ class SimWorker:
         self.renewed_at = schedule.now
         self.server = schedule.store.server
         self.holdings = Holdings()
-        self._cancelled: set[Held] = set()
+        self._cancelled: set[tuple[Held, str]] = set()
         ports = SimPorts(self)
         self.host = Host(
             ports=ports,
             log=Log(ports.call, name, LogLimits(retention_ms=10**9)),
             queue=Queue(ports.call, name),
             tokens=SimTokens(self),
+            claims=NoClaims(),
             registry=registry,
             queues=queues,
             steps=StepRunner(ports, {"async": AsyncExecutor()}, self),
@@ -182,12 +190,12 @@ class SimWorker:
                     self._tell(partition, item, word)
 
     def _tell(self, partition: int, held: Held, word: str) -> None:
-        if word in ("superseded", "gone", "lost"):
+        if word in ("superseded", "gone", "lost", "over"):
             self.holdings.drop(partition, held)
-        elif held in self._cancelled:
+        elif (held, word) in self._cancelled:
             return
         else:
-            self._cancelled.add(held)
+            self._cancelled.add((held, word))
         self.schedule.loop.call_soon(self.intake.signal, held.message_id, held.number, word)
 
     def kill(self) -> None:

@@ -22,7 +22,7 @@ from ..runtime.endpoint import Endpoint, PortTaken
 from ..runtime.telemetry import Telemetry
 from ..runtime.worker import Worker
 from ..sdk.client import Client, close_default_clients, use_client
-from ..settings import Settings
+from ..settings import Settings, redact_url
 from .commands import Failure, refuse
 from .loading import load_registry, shadows
 from .reload import end_with_parent, supervise
@@ -92,7 +92,7 @@ def dev(
     """
     settings = Settings.load(metrics_port=metrics_port, drain_seconds=drain_timeout)
     url = settings.redis_url or f"embedded://{data.resolve()}"
-    click.echo(f"worker dev: WORKFLOW_REDIS_URL={url}", err=True)
+    click.echo(f"worker dev: WORKFLOW_REDIS_URL={redact_url(url)}", err=True)
     if reload:
         sys.exit(supervise(url))
     end_with_parent()

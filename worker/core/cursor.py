@@ -112,10 +112,6 @@ class Cursor:
         if hook_id not in self._disposed:
             self.fresh[f"-{hook_id}"] = DisposeCall(hook_id)
 
-    def is_recorded(self, id: str) -> bool:
-        """Whether the log holds the create event of `id`, as far as it was learned."""
-        return id in self._recorded
-
     def void(self, id: str) -> None:
         """Nobody waits any more for this call, and it was not recorded: it need not be."""
         call = self.fresh.pop(id, None)

@@ -89,6 +89,8 @@ class StepDelivery:
             return
         if word == "cancel":
             run.signal()
+        elif word == "over":
+            run.finish()
         elif word == "stop":  # the body has cancelled this call
             run.cancel()
         else:  # another delivery has taken over

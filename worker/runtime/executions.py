@@ -78,9 +78,14 @@ class Executions:
     # --- stopping ---------------------------------------------------------------------------------
 
     def signal(self) -> None:
-        """The run was asked to cancel or has ended: steps may notice."""
+        """The run was asked to cancel: steps may notice."""
         for run in self.running.values():
             run.signal()
+
+    def finish(self) -> None:
+        """The run has ended: steps may notice, and cancellable ones are stopped."""
+        for run in self.running.values():
+            run.finish()
 
     def interrupt(self) -> None:
         for run in self.running.values():

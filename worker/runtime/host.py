@@ -27,6 +27,12 @@ class TokenRegistry(Protocol):
     async def release(self, token: str, address: HookAddress) -> None: ...
 
 
+class ClaimRegistry(Protocol):
+    """The registry of idempotency keys (world_redis.claims.StartClaims)."""
+
+    async def end(self, key: str, retention_ms: int) -> None: ...
+
+
 class Holdings(Protocol):
     """What the keeper thread renews."""
 
@@ -39,6 +45,7 @@ class Limits:
     """The settings the engine itself obeys. Times in ms."""
 
     lease: int = 30_000
+    retention: int = 7 * 86_400_000
     max_inline_steps: int = 3
     live_runs: int = 1000
     max_step_crashes: int = 5
@@ -67,6 +74,7 @@ class Host:
     log: Log
     queue: Queue
     tokens: TokenRegistry
+    claims: ClaimRegistry
     registry: Workflows
     queues: Sequence[str]  # served here, in order
     steps: StepRunner

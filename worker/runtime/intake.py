@@ -33,7 +33,7 @@ class Intake:
         self._run_bound = run_bound  # run messages being worked on at once
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # least recently used first
         self._busy: dict[str, asyncio.Task[Any]] = {}  # sessions whose job runs
-        self._steps: dict[str, StepDelivery] = {}  # by message id
+        self._steps: dict[Held, StepDelivery] = {}  # a message taken again has two, until the first ends
         self._others: set[asyncio.Task[Any]] = set()
         self._crowded = False  # a poison suspect waits for us to be empty
         self._limited = False  # the last takes left work behind, or could not look
@@ -74,12 +74,13 @@ class Intake:
 
     def signal(self, message_id: str, number: int, word: str) -> None:
         """A renewal answered something else than ok (called on the loop)."""
-        step = self._steps.get(message_id)
+        held = Held(message_id, number)
+        step = self._steps.get(held)
         if step is not None:
             step.signal(word)
             return
         for run_id in list(self._busy):
-            self._sessions[run_id].signal(Held(message_id, number), word)
+            self._sessions[run_id].signal(held, word)
 
     # --- taking -----------------------------------------------------------------------------------
 
@@ -193,15 +194,14 @@ class Intake:
 
     def _serve_step(self, delivery: Delivery) -> None:
         step = StepDelivery(delivery, self._host)
-        self._steps[delivery.message_id] = step
+        self._steps[delivery.held] = step
         self._host.ports.spawn(self._serve_and_forget(delivery, step), f"step {delivery.message_id}")
 
     async def _serve_and_forget(self, delivery: Delivery, step: StepDelivery) -> None:
         try:
             await step.serve()
         finally:
-            if self._steps.get(delivery.message_id) is step:
-                del self._steps[delivery.message_id]
+            del self._steps[delivery.held]
             self._free()
 
     def _serve_other(self, delivery: Delivery, job: Any) -> None:

@@ -44,7 +44,7 @@ log = logging.getLogger("worker.keeper")
 STALLED_EXIT_CODE = 70
 _PING = 0.25  # seconds between two looks at the event loop
 _NOTED_STALL = 1.0  # seconds of silence worth a log line
-_OVER = ("superseded", "gone", "lost")  # answers after which a delivery cannot be renewed any more
+_OVER = ("superseded", "gone", "lost", "over")  # answers after which a delivery cannot be renewed any more
 
 Word = Callable[[str, int, str], None]  # (message id, number, word), called on the event loop
 

@@ -222,4 +222,5 @@ def _context_of(record: dict[str, bytes]) -> RunContext:
         deployment=text("deployment"),
         traceparent=text("traceparent"),
         timeout=int(record.get("timeout") or 0),
+        start_key=(record.get("start_key") or b"").decode(),
     )

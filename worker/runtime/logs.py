@@ -13,6 +13,8 @@ from typing import TextIO
 import structlog
 from structlog.typing import Processor
 
+from ..sdk.calls import ReplayFilter
+
 _SHARED: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -32,6 +34,7 @@ def configure(level: str = "INFO", *, stream: TextIO | None = None, json: bool |
     as_json = not out.isatty() if json is None else json
     handler = logging.StreamHandler(out)
     handler.setFormatter(_formatter(as_json))
+    handler.addFilter(ReplayFilter())  # a replayed body says nothing twice, nor do the libraries it calls
     root.addHandler(handler)
     root.setLevel(level)
     if not structlog.is_configured():

@@ -103,6 +103,8 @@ class Session:
             return
         if word == "cancel":
             self._executions.signal()
+        elif word == "over":
+            self._executions.finish()
         elif held == self._hand.carrier:
             self._lost = held, word
             self._changed.set()
@@ -472,10 +474,13 @@ class Session:
 
     async def _run_over(self, reply: Reply, transition: Transition) -> None:
         """The run has ended, by us or by another: nothing is planned any more, what runs is told."""
-        ours = bool(transition.decisions) and reply.answer is Answer.OK
-        if ours and self._known.context is not None:
-            self._host.telemetry.runs.labels(self._known.context.workflow, reply.status).inc()
-        self._executions.signal()
+        context, ours = self._known.context, bool(transition.decisions) and reply.answer is Answer.OK
+        if ours and context is not None:
+            self._host.telemetry.runs.labels(context.workflow, reply.status).inc()
+            goes_on = any(child.step == "" for child in transition.children)
+            if context.start_key and not goes_on:
+                await self._host.claims.end(context.start_key, self._host.limits.retention)
+        self._executions.finish()
         self._hand.drop(transition.settles if reply.status in FINISHED else self._hand.all)
         await self._known.drop_body()
         self._verdict = None

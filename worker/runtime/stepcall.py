@@ -88,8 +88,14 @@ class StepRun:
     cancelled: bool = False  # the body's call was cancelled: its end is a failure, not one more attempt
 
     def signal(self) -> None:
-        """The run was asked to cancel, or has ended: the step may notice."""
+        """The run was asked to cancel: the step may notice."""
         self.running.cancelled = True
+
+    def finish(self) -> None:
+        """The run has ended: nobody will look at the result."""
+        self.signal()
+        if self.order.step.cancellable:
+            self.interrupt()
 
     def cancel(self) -> None:
         """Stop it because the body has cancelled its call."""

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping
 
 from world_redis.liveness import sweep
+from world_redis.roster import live_workers
 from world_redis.world import RedisWorld
 
 from .ports import Ports
-from .roster import live_workers
 from .telemetry import Telemetry
 
 log = logging.getLogger("worker.sweeper")

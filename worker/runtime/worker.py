@@ -14,11 +14,13 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from world_redis.claims import StartClaims
 from world_redis.hooks import Tokens
 from world_redis.link import Link
 from world_redis.log import Limits as LogLimits
 from world_redis.log import Log
 from world_redis.queue import Queue
+from world_redis.roster import announce, open_agreed, withdraw
 from world_redis.runs import Runs, parked_runs
 from world_redis.scripts import Switches
 from world_redis.world import RedisWorld
@@ -33,7 +35,6 @@ from .host import Host, Limits, Slots
 from .intake import Intake
 from .keeper import Holdings, Keeper
 from .ports import AsyncPorts
-from .roster import announce, open_agreed, withdraw
 from .stepcall import StepRunner
 from .sweeper import sweep_for_ever
 from .telemetry import Telemetry
@@ -195,6 +196,7 @@ class Worker:
             log=Log(ports.call, self.id, LogLimits(s.max_events, s.retention_seconds * 1000)),
             queue=Queue(ports.call, self.id),
             tokens=Tokens(world),
+            claims=StartClaims(world),
             registry=self.registry,
             queues=self.queues,
             steps=StepRunner(
@@ -208,6 +210,7 @@ class Worker:
             telemetry=self.telemetry,
             limits=Limits(
                 lease=int(s.lease * 1000),
+                retention=s.retention_seconds * 1000,
                 max_inline_steps=s.max_inline_steps,
                 live_runs=s.live_runs,
                 max_step_crashes=s.max_step_crashes,

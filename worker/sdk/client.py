@@ -8,6 +8,7 @@ that forks starts with none.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import time
@@ -18,19 +19,20 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 import msgpack
 import orjson
 
+from world_redis.claims import StartClaims
 from world_redis.events import Answer, EventType
 from world_redis.hooks import HookAddress, Hooks, Tokens, address_of
 from world_redis.ids import is_run_id, long_id, new_mark, new_run_id, partition_of
 from world_redis.keys import Keys
 from world_redis.log import Log
 from world_redis.messages import RunContext, RunMessage, pack_run_message, unpack_run_message
+from world_redis.roster import live_workers
 from world_redis.runs import Runs
 from world_redis.world import RedisWorld
 
 from ..addresses import resolve
 from ..core.records import HookCreated, HookReceived, pack, unpack
 from ..core.spec import SPEC
-from ..runtime.roster import live_workers
 from ..settings import Settings
 from .calls import start_child
 from .context import current_body, current_step
@@ -192,7 +194,7 @@ class Client:
         target, input = self._encode(workflow, args, kwargs)
         key = workflow.options.idempotency_key or _key_in_step()
         await self._look_at_partitions()
-        request = self._request(target, input, workflow.options)
+        request = self._request(target, input, workflow.options, key or "")
         if key is not None:
             request = await self._claim(key, request, workflow)
         await self._create(request)
@@ -242,12 +244,12 @@ class Client:
         return target, target.signature.encode_arguments(args, kwargs, with_defaults=True)
 
     def _request(
-        self, target: WorkflowDefinition[Any, Any], input: bytes, options: StartOptions
+        self, target: WorkflowDefinition[Any, Any], input: bytes, options: StartOptions, key: str = ""
     ) -> StartRequest:
         run_id = new_run_id(random.randrange(self._open_partitions))
         queue = options.queue or target.queue or DEFAULT_QUEUE
         timeout = options.timeout if options.timeout is not None else target.timeout
-        context = self._context(run_id, target.name, target.version, queue, timeout or 0.0)
+        context = self._context(run_id, target.name, target.version, queue, timeout or 0.0, key)
         message = RunMessage(context, os.urandom(16), input, new_mark())
         extra = {}
         if options.attributes:
@@ -267,7 +269,7 @@ class Client:
         self._open_partitions = min([known, *reading])
 
     def _context(
-        self, run_id: str, workflow: str, version: int, queue: str, timeout: float = 0.0
+        self, run_id: str, workflow: str, version: int, queue: str, timeout: float = 0.0, key: str = ""
     ) -> RunContext:
         return RunContext(
             workflow=workflow,
@@ -277,25 +279,30 @@ class Client:
             created_at=round(time.time() * 1000),
             root_run_id=run_id,
             deployment=self._settings.deployment_id,
-            timeout=round(timeout * 1000),
+            timeout=math.ceil(timeout * 1000),
+            start_key=key,
         )
 
     async def _claim(
         self, key: str, request: StartRequest, workflow: WorkflowDefinition[Any, Any]
     ) -> StartRequest:
         """Take `key` for this request, or answer the request that holds it."""
-        world = await self.world()
-        # The claim ends before the run's own retention does, so a claim never outlives its run.
-        lifetime = self.retention_ms + request.due_in + max(0, request.due_at - round(time.time() * 1000))
         packed: bytes = msgpack.packb(tuple(request))
-        held = await world.command("SET", self.keys.start(key), packed, "NX", "GET", "PX", lifetime)
-        if held is None or held == packed:
+        held = await StartClaims(await self.world()).claim(key, packed)
+        if held == packed:
             return request
         earlier = StartRequest(*msgpack.unpackb(held))
         name = unpack_run_message(earlier.message).context.workflow
         if name != workflow.name or workflow.options.on_duplicate == "raise":
             raise RunExistsError(key, earlier.run_id, name)
         return earlier
+
+    async def end_claim(self, run_id: str) -> None:
+        """A run was ended from here: its idempotency key is kept as long as the run is."""
+        world = await self.world()
+        key = await world.command("HGET", self.keys.run(partition_of(run_id), run_id)[0], "start_key")
+        if key:
+            await StartClaims(world).end(key.decode(), self.retention_ms)
 
     async def _create(self, request: StartRequest) -> None:
         message = unpack_run_message(request.message)

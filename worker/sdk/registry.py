@@ -25,8 +25,8 @@ from .values import Codec, Signature
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Executor = Literal["async", "thread", "process", "rq"]
-EXECUTORS: tuple[Executor, ...] = ("async", "thread", "process", "rq")
+Executor = Literal["async", "thread"]
+EXECUTORS: tuple[Executor, ...] = ("async", "thread")
 
 Lifespan = Callable[["Workflows"], AbstractAsyncContextManager[Any]]
 
@@ -97,7 +97,7 @@ class Step(Generic[P, T]):
         overrides = dict(self.overrides)
         if timeout is not None:
             changed.timeout = parse_duration(timeout)
-            overrides["timeout"] = round(changed.timeout * 1000)
+            overrides["timeout"] = max(1, round(changed.timeout * 1000))
         if retry is not None:
             changed.retry = retry
             overrides["retry"] = retry.to_record()
@@ -361,8 +361,8 @@ class Workflows:
         Args:
             max_retries: attempts after the first (3), one second apart; or give ``retry``.
             timeout: time of one attempt.
-            executor: where the code runs: ``async`` (default of ``async def``), ``thread``
-                (default of ``def``), ``process``, ``rq``.
+            executor: where the code runs: ``async`` (default of ``async def``) or ``thread``
+                (default of ``def``).
             queue: the queue whose workers run it; None: the run's own.
             cancellable: when the body cancels the call it waits until the step has ended, and the
                 step is told to stop. Otherwise the body goes on at once and the step's end is

@@ -164,7 +164,7 @@ class Run(Generic[T]):
         if end.type is EventType.RUN_FAILED:
             raise WorkflowRunFailedError(self.run_id, error, error_code=failed.code)
         if isinstance(error, RunCancelledError):
-            raise RunCancelledError(self.run_id, error.reason)
+            raise RunCancelledError(self.run_id, getattr(error, "reason", None))
         raise RunCancelledError(self.run_id, await self._cancel_reason()) from error
 
     async def _cancel_reason(self) -> str | None:
@@ -195,12 +195,13 @@ class Run(Generic[T]):
             RunNotFoundError: there is no such run (any more).
         """
         runs = await self._client.runs()
-        failure = encode_failure(RunCancelledError(self.run_id, reason or "terminated"))
+        failure = encode_failure(RunCancelledError(self.run_id, _readable(reason) or "terminated"))
         data = pack(Failed(CANCELLED, failure))
         answer = await runs.terminate(
             self.run_id, data, parent_data=data, retention_ms=self._client.retention_ms
         )
         await self._check(answer, Answer.OK, Answer.EXISTS)
+        await self._client.end_claim(self.run_id)
 
     async def retry(self) -> Run[T]:
         """Let a parked run try again (the same run), or start a failed or cancelled one anew with the

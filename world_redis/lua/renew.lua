@@ -1,8 +1,9 @@
 -- Keep deliveries: move the deadlines of those this worker still holds one lease ahead.
 --
 -- ARGV[3]  [1 consumer, 2 list of [message id, number]]
--- Answers  ['ok', one word for each: ok · cancel (held; a cancel or the run's end was signalled) ·
---           stop (held; the body has cancelled this step's call) · superseded · lost · gone, now]
+-- Answers  ['ok', one word for each: ok · cancel (held; the run was asked to cancel) · stop (held; the body
+--           has cancelled this step's call) · over (the run has ended: renewed no longer) · superseded ·
+--           lost · gone, now]
 --
 -- Resend   moves the same deadlines again.
 --
@@ -14,7 +15,9 @@ if refused ~= 'ok' then return pack({ refused }) end
 local words = {}
 for i, item in ipairs(A[2]) do
   local word, m = message_held(item[1], item[2], A[1])
-  if word == 'ok' then
+  if word == 'ok' and m.cancel == 3 then
+    word = 'over' -- not moved: it lapses, and whoever takes it settles it
+  elseif word == 'ok' then
     call('ZADD', Q[m.queue].flight, 'XX', int(now + LEASE), m.id)
     if m.cancel > 0 then word = m.cancel == 1 and 'cancel' or 'stop' end
   end

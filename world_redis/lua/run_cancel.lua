@@ -16,7 +16,7 @@ run.cancel = '1'
 log_append(run, 'rq', '', 0, A[2], '')
 call('HSET', run.keys.run, 'cancel', '1')
 run_save(run)
-deliveries_signal(run)
+deliveries_signal(run, 1)
 children_cancel(run)
 wake(run)
 return pack({ 'ok' })

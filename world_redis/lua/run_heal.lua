@@ -10,5 +10,5 @@ if refused ~= 'ok' then return pack({ refused }) end
 
 local run = run_load(1, A[1])
 if run.status == 'absent' or run.finished or run.parked ~= '' or run.slot ~= A[2] then return pack({ 'exists' }) end
-wake(run)
+message_ensure(run, 'run', 'wake', run.queue, 'look', now) -- a live body must look at its steps too
 return pack({ 'ok' })

@@ -3,7 +3,7 @@
 --
 -- runs     1: the run
 -- ARGV[3]  [1 run id, 2 consumer, 3 list of [message id, number], 4 reason, 5 detail, 6 build,
---           7 park after ms (0: now), 8 give back for ms]
+--           7 park after ms (0: now), 8 give back for at most ms]
 -- Answers  [word]: deferred · parked · expired (run finished: settled) · not_found · superseded
 --
 -- Resend   the deliveries are not held any more: `superseded`.
@@ -35,9 +35,10 @@ end
 call('HSET', run.keys.run, 'refused_since', int(since), 'refused_by', builds)
 
 if run.parked == '' and now - since < A[7] then
+  local back = min(A[8], max(50, floor((now - since) / 4))) -- others may be quick at first
   for _, m in ipairs(held) do
     message_displace(m)
-    message_return(m, now + A[8])
+    message_return(m, now + back)
   end
   return pack({ 'deferred' })
 end

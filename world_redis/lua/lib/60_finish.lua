@@ -35,8 +35,8 @@ local function children_cancel(run)
   end
 end
 
--- Deliveries at work for the run learn of a cancel or an end when they renew.
-local function deliveries_signal(run)
+-- Deliveries at work for the run learn of a cancel (1) or of its end (3) when they renew.
+local function deliveries_signal(run, word)
   local out = call('HGETALL', run.keys.out)
   local ids = {}
   for i = 1, #out, 2 do
@@ -48,8 +48,8 @@ local function deliveries_signal(run)
   end
   for _, id in ipairs(ids) do
     local m = message_load(id)
-    if m and m.state == 'f' and m.cancel == 0 then
-      m.cancel = 1
+    if m and m.state == 'f' and m.cancel < word then
+      m.cancel = word
       message_save(m)
     end
   end
@@ -59,7 +59,7 @@ end
 -- too: a resend of it is answered as the first sending was.
 local function run_finish(run, status, retention)
   children_cancel(run)
-  deliveries_signal(run)
+  deliveries_signal(run, 3)
   local out = call('HGETALL', run.keys.out)
   for i = 1, #out, 2 do
     local m = message_load(out[i + 1])

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from world_redis.errors import LeaseMismatch
-from world_redis.world import RedisWorld
+from .errors import LeaseMismatch
+from .world import RedisWorld
 
-log = logging.getLogger("worker")
+log = logging.getLogger("worker.store")
 
 _PREFIX = "worker:"
 _SILENT_LEASES = 3  # a worker announces itself three times a lease; silent for three of them it is gone
