@@ -207,7 +207,7 @@ async def test_renewals_tell_of_a_cancel_and_of_the_runs_end(kit: StoreKit) -> N
     assert await kit.queue().renew(0, [session.held]) == ["cancel"]
     assert await kit.queue("c2").renew(0, [step.held]) == ["cancel"]
     await kit.runs.terminate(session.run_id, b"", retention_ms=1000)
-    assert await kit.queue().renew(0, [session.held]) == ["over"], "an end says more than a cancel"
+    assert await kit.queue("c2").renew(0, [step.held]) == ["over"], "an end says more than a cancel"
     again = await kit.session()
     await kit.runs.terminate(again.run_id, b"", retention_ms=1000)
     assert await kit.queue().renew(0, [again.held]) == ["over"]
