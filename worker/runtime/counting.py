@@ -1,4 +1,4 @@
-"""Counters that several places move."""
+"""Counters and log texts that several places need."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from ..core.dispatch import Row
 from ..core.plan import Dispatched
+from ..core.records import Failed, unpack
+from ..sdk.values import decode_failure, describe
 from .telemetry import Telemetry
 
 
@@ -20,3 +22,9 @@ def count_rows(telemetry: Telemetry, rows: Sequence[Dispatched]) -> None:
         telemetry.inline_backstop_wakes_armed.inc()
     if Row.QUEUE_BACKSTOP in seen:
         telemetry.queue_backstop_wakes_armed.inc()
+
+
+def failure_text(data: bytes) -> str:
+    """What a `Failed` record says, in one line for a log."""
+    failed = unpack(Failed, data)
+    return f"{failed.code}: {describe(decode_failure(failed.failure))}" if failed.failure else failed.code

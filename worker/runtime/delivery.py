@@ -222,6 +222,8 @@ class StepDelivery:
         if verdict is Answer.SUPERSEDED:
             self._host.telemetry.superseded.labels("step").inc()
             log.warning("superseded", extra=about(self._delivery, epoch=claim.epoch.slot))
+        elif end.error:
+            log.warning("step %s %s", name, status, extra=about(self._delivery, error=end.error))
         if reply.answer is Answer.STALE:  # the end was refused: the message has done its part
             await self._settle_only()
 

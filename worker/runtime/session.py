@@ -34,7 +34,7 @@ from ..core.records import (
 from ..sdk.errors import InternalError, RunTimeoutError, WorkflowError
 from ..sdk.values import encode_failure
 from .body import Body
-from .counting import count_rows
+from .counting import count_rows, failure_text
 from .executions import Executions
 from .hand import Hand
 from .host import Host
@@ -427,6 +427,9 @@ class Session:
             if answer is Answer.SUPERSEDED:
                 self._host.telemetry.superseded.labels("step").inc()
                 log.warning("superseded", extra=self._hand.about(step=fact.id))
+            elif ending.end.error:
+                about = self._hand.about(step=fact.id, error=ending.end.error)
+                log.warning("step %s %s", ending.call.name, status, extra=about)
 
     def _is_lost(self, reply: Reply, transition: Transition) -> bool:
         """Is the carrier really gone, or was this a resend that had settled it, or an old number of ours?"""
@@ -477,6 +480,9 @@ class Session:
         context, ours = self._known.context, bool(transition.decisions) and reply.answer is Answer.OK
         if ours and context is not None:
             self._host.telemetry.runs.labels(context.workflow, reply.status).inc()
+            if reply.status == "failed":
+                error = failure_text(transition.decisions[-1].data)
+                log.warning("run failed", extra=self._hand.about(workflow=context.workflow, error=error))
             goes_on = any(child.step == "" for child in transition.children)
             if context.start_key and not goes_on:
                 await self._host.claims.end(context.start_key, self._host.limits.retention)

@@ -117,7 +117,8 @@ class Worker:
         async with AsyncExitStack() as stack:
             world = self._make_world()
             stack.push_async_callback(world.close)
-            await open_agreed(world)
+            if not await self._connected(world):
+                return 0
             resources = await stack.enter_async_context(self._lifespan())
             host = self._host = self._make_host(world, resources)
             intake = self.intake = Intake(
@@ -144,6 +145,19 @@ class Worker:
             )  # a server that is away must not hold us
         log.info("worker stopped", extra={"id": self.id})
         return 0
+
+    async def _connected(self, world: RedisWorld) -> bool:
+        """Open the store, however long it is away. False: asked to stop before it came."""
+        opening = asyncio.create_task(open_agreed(world))
+        stopping = asyncio.create_task(self._draining.wait())
+        await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not opening.done():
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            return False
+        opening.result()
+        return True
 
     async def _until_drained(self, jobs: Sequence[asyncio.Task[Any]], intake: Intake) -> None:
         """Wait for `drain`, then for what is in flight; interrupt what takes longer than it may."""
