@@ -28,7 +28,11 @@ def test_every_key_a_script_touches_has_one_hash_tag(partition: int) -> None:
 def test_keys_come_in_the_order_scripts_expect() -> None:
     run = ids.new_run_id(0)
     named = KEYS.script_keys(0, ["q"], [run])
-    names = [*PARTITION_KEYS, *(f"{name}:q" for name in QueueKeys._fields), *(f"{run}:{name}" for name in RUN_KEYS)]
+    names = [
+        *PARTITION_KEYS,
+        *(f"{name}:q" for name in QueueKeys._fields),
+        *(f"{run}:{name}" for name in RUN_KEYS),
+    ]
     assert [key.split("}:", 1)[1] for key in named] == names
     assert KEYS.bell(0, "q") == KEYS.queue(0, "q")[QueueKeys._fields.index("bell")]
 

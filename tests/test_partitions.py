@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.acceptance.kit import until
 from worker import Client, Workflows
 from worker.runtime.worker import Worker
 from worker.settings import Settings
 from world_redis.ids import partition_of
+from world_redis.roster import live_workers
 from world_redis.world import RedisWorld
 
 wf = Workflows()
@@ -36,8 +38,11 @@ def settings(url: str, namespace: str, partitions: int) -> Settings:
 
 async def begin(worker: Worker) -> "asyncio.Task[int]":
     task = asyncio.create_task(worker.run())
-    while worker.ready:
-        await asyncio.sleep(0)
+
+    async def is_ready() -> bool:
+        return not worker.ready
+
+    await until("the worker is connected", is_ready)
     return task
 
 
@@ -78,9 +83,8 @@ async def test_new_partitions_wait_until_every_live_worker_reads_them(
     running = await begin(leave[0])
     async with Client(redis_url, settings=settings(redis_url, namespace, 4)) as client:
         world = await client.world()
+        await until("the worker has announced itself", lambda: live_workers(world))
         async with asyncio.timeout(20):
-            while not (line := await world.command("HGETALL", world.keys.namespace_record())):
-                await asyncio.sleep(0.01)
             first = await client.start(greet, "early")
             assert await first.return_value() == "hello early"
             while True:  # the worker learns of the new ones when it next announces itself
@@ -89,6 +93,5 @@ async def test_new_partitions_wait_until_every_live_worker_reads_them(
                 assert await run.return_value() == "hello later"
                 if partition_of(run.run_id) > 0:
                     break
-    assert line
     leave[0].drain()
     assert await running == 0

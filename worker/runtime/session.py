@@ -21,7 +21,7 @@ from world_redis.messages import DEADLINE, REASONS, TIMER, Delivery, Held
 from world_redis.transition import Fact, Reply, Transition
 
 from ..core.calls import Deadlock, Outcome, Raised, Spinning
-from ..core.dispatch import Here, Row
+from ..core.dispatch import Here
 from ..core.plan import Plan, Scene, plan
 from ..core.records import (
     BODY_DEADLOCK,
@@ -34,7 +34,8 @@ from ..core.records import (
 from ..sdk.errors import InternalError, RunTimeoutError, WorkflowError
 from ..sdk.values import encode_failure
 from .body import Body
-from .counting import count_rows, failure_text
+from .commit import CarrierLost, Commit
+from .counting import failure_text
 from .executions import Executions
 from .hand import Hand
 from .host import Host
@@ -45,14 +46,8 @@ from .tokens import ChosenTokens
 
 log = logging.getLogger("worker.session")
 
-_ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED)
 _NOT_OURS = (Answer.SUPERSEDED, Answer.LOST, Answer.GONE)
 _NOTHING_NEW = 1 << 50  # a slot no log reaches: the answer carries no events
-_VAIN = 10  # refusals in a row with nothing new in the log
-
-
-class CarrierLost(Exception):
-    """Another delivery holds this session's message."""
 
 
 class Session:
@@ -68,15 +63,14 @@ class Session:
         self._known = Knowledge(run_id, host)
         self._tokens = ChosenTokens(run_id, host)
         self._leaving = Leaving(run_id, host, self._hand, self._executions, self._known)
+        parts = (self._hand, self._executions, self._known, self._tokens)
+        self._commit = Commit(host, *parts, guard=self._leaving.guard)
         self._first: Delivery | None = None  # a first delivery: it carries the run's input
         self._refusal: Refusal | None = None  # this process cannot take the run on
         self._verdict: Outcome | None = None  # the machinery ends the run, whatever its body wants
         self._lost: tuple[Held, str] | None = None  # a renewal said that another delivery holds this carrier
         self._draining = False
-        self._late = False  # the latest answer took longer than a lease
-        self._ended_at = 0.0  # when the last step code ended that the latest transition recorded
         self._failed: set[str] = set()  # cancelled steps that this session tried to fail
-        self._vain = (0, 0)  # head of the log, and how many transitions in a row were refused there
 
     # --- mailbox: called from the intake and, through it, from the keeper -------------------------
 
@@ -175,7 +169,7 @@ class Session:
             transition = self._transition(facts, made, position, ahead)
             if transition is None:
                 return await self._rest()
-            reply = await self._commit(transition)
+            reply = await self._commit.send(transition)
             await self._absorb(reply, transition, made, ahead)
 
     def _look_at_carrier(self) -> None:
@@ -358,33 +352,18 @@ class Session:
 
     # --- committing -------------------------------------------------------------------------------
 
-    async def _commit(self, transition: Transition) -> Reply:
-        self._leaving.guard(transition.settles)
-        sent = self._host.ports.now()
-        context = self._known.context
-        last = transition.decisions[-1] if transition.decisions else None
-        ends = last is not None and last.type in _ENDS
-        parent = context.parent_run_id if context is not None and ends else ""
-        queue = context.queue if context is not None else self._host.queues[0]
-        data = last.data if last is not None and parent else b""
-        reply = await self._host.log.append(transition, queue=queue, parent=parent, parent_data=data)
-        self._host.telemetry.transitions.labels(reply.answer.value).inc()
-        self._known.hear(reply.now)
-        self._late = (self._host.ports.now() - sent) * 1000 >= self._host.limits.lease
-        return reply
-
     async def _absorb(self, reply: Reply, transition: Transition, made: Plan, ahead: bool) -> None:
         """Take an answer in: what was written, what to execute, what the body has not seen."""
         known = self._known
-        self._record_ends(transition, reply)
-        self._look_at_progress(reply)
-        if reply.answer in _NOT_OURS and self._is_lost(reply, transition):
+        self._commit.record_ends(transition, reply)
+        self._commit.look_at_progress(reply)
+        if reply.answer in _NOT_OURS and self._commit.is_lost(reply, transition):
             raise CarrierLost(reply.answer.value)
         written = reply.answer is Answer.OK
         known.status, known.table = reply.status, reply.table
         known.need_table |= not written
         if written:
-            await self._carry_out(reply, transition, made)
+            await self._commit.carry_out(reply, transition, made)
         else:
             self._hand.fired |= {send.key for send in made.sends} & {TIMER, DEADLINE}
         if reply.status in FINISHED or reply.answer is Answer.NOT_FOUND:
@@ -403,77 +382,6 @@ class Session:
         if reply.more:
             await known.feed_rest()
         self._look_at_problem()
-
-    def _look_at_progress(self, reply: Reply) -> None:
-        """A refusal always comes with something to learn. If it does not, again and again, this is a bug of
-        ours: better to give the run back than to go round at full speed."""
-        head, count = self._vain
-        refused = reply.answer not in (Answer.OK, Answer.GONE)
-        self._vain = (reply.head, count + 1 if refused and head == reply.head else 0)
-        if self._vain[1] >= _VAIN:
-            raise InternalError(f"refused {_VAIN} times at slot {reply.head}: {reply.answer.value}")
-
-    def _record_ends(self, transition: Transition, reply: Reply) -> None:
-        """A fact that was judged is done with, whatever the verdict; so is one of a run that is not there."""
-        self._ended_at = 0.0
-        answers = reply.facts or [reply.answer] * len(transition.facts)
-        for fact, answer in zip(transition.facts, answers, strict=True):
-            ending = self._executions.ended.pop(fact.id, None)
-            if ending is None:
-                continue
-            self._ended_at = max(self._ended_at, ending.at)
-            status = fact.type.value.removeprefix("step_") if answer is Answer.OK else answer.value
-            self._host.telemetry.steps.labels(ending.call.name, status).inc()
-            if answer is Answer.SUPERSEDED:
-                self._host.telemetry.superseded.labels("step").inc()
-                log.warning("superseded", extra=self._hand.about(step=fact.id))
-            elif ending.end.error:
-                about = self._hand.about(step=fact.id, error=ending.end.error)
-                log.warning("step %s %s", ending.call.name, status, extra=about)
-
-    def _is_lost(self, reply: Reply, transition: Transition) -> bool:
-        """Is the carrier really gone, or was this a resend that had settled it, or an old number of ours?"""
-        carrier = transition.delivery
-        if carrier is None or (reply.answer is Answer.GONE and carrier in transition.settles):
-            return False
-        return self._hand.holds(carrier)
-
-    async def _carry_out(self, reply: Reply, transition: Transition, made: Plan) -> None:
-        known = self._known
-        count_rows(self._host.telemetry, made.rows)
-        known.acted.update(made.withdraws)
-        if known.body is not None:
-            known.body.withdrawn([id for id in made.withdraws if id != TIMER])
-        if TIMER in made.withdraws:
-            known.timer_armed = False
-        known.timer_armed |= any(send.key == TIMER for send in made.sends)
-        self._start(reply, made)
-        if not reply.unsettled:
-            self._hand.drop(transition.settles)
-        closed = [d.id for d in made.decisions if d.type is EventType.HOOK_DISPOSED]
-        await self._tokens.release(closed)
-
-    def _start(self, reply: Reply, made: Plan) -> None:
-        """Execute what this transition claimed, unless the claim may be over before we heard of it."""
-        if self._late and made.starts:
-            raise CarrierLost("the answer came after the lease")
-        recovered = {each.step for each in made.rows if each.row is Row.OWNED_RECOVERY}
-        for call in made.starts:
-            epoch = reply.epochs.get(call.id)
-            if epoch is None:
-                continue
-            if call.id in recovered:
-                log.warning("owned recovery", extra=self._hand.about(step=call.id, epoch=epoch.slot))
-            self._time_start(call.id, reply.now, again=call.id in made.history)
-            errors, first = made.history.get(call.id, (0, 0))
-            self._executions.start(call, epoch, errors=errors, now=reply.now, first=first)
-
-    def _time_start(self, id: str, now: int, *, again: bool) -> None:
-        telemetry, context = self._host.telemetry, self._known.context
-        if id == "s1" and not again and context is not None:
-            telemetry.time_to_first_step_seconds.observe(max(0, now - context.created_at) / 1000)
-        if self._ended_at:
-            telemetry.step_gap_seconds.observe(self._host.ports.now() - self._ended_at)
 
     async def _run_over(self, reply: Reply, transition: Transition) -> None:
         """The run has ended, by us or by another: nothing is planned any more, what runs is told."""

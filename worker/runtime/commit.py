@@ -1,0 +1,136 @@
+"""Sending a session's transitions, and carrying out what was written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from world_redis.events import Answer, EventType
+from world_redis.messages import TIMER, Held
+from world_redis.transition import Reply, Transition
+
+from ..core.dispatch import Row
+from ..core.plan import Plan
+from ..sdk.errors import InternalError
+from .counting import count_rows
+from .executions import Executions
+from .hand import Hand
+from .host import Host
+from .knowledge import Knowledge
+from .tokens import ChosenTokens
+
+log = logging.getLogger("worker.session")
+
+_ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED)
+_VAIN = 10  # refusals in a row with nothing new in the log
+
+
+class CarrierLost(Exception):
+    """Another delivery holds this session's message."""
+
+
+class Commit:
+    def __init__(
+        self,
+        host: Host,
+        hand: Hand,
+        executions: Executions,
+        known: Knowledge,
+        tokens: ChosenTokens,
+        guard: Callable[[Sequence[Held]], None],
+    ) -> None:
+        self._host = host
+        self._hand = hand
+        self._executions = executions
+        self._known = known
+        self._tokens = tokens
+        self._guard = guard
+        self._late = False  # the latest answer took longer than a lease
+        self._ended_at = 0.0  # when the last step code ended that the latest transition recorded
+        self._vain = (0, 0)  # head of the log, and how many transitions in a row were refused there
+
+    async def send(self, transition: Transition) -> Reply:
+        self._guard(transition.settles)
+        sent = self._host.ports.now()
+        context = self._known.context
+        last = transition.decisions[-1] if transition.decisions else None
+        ends = last is not None and last.type in _ENDS
+        parent = context.parent_run_id if context is not None and ends else ""
+        queue = context.queue if context is not None else self._host.queues[0]
+        data = last.data if last is not None and parent else b""
+        reply = await self._host.log.append(transition, queue=queue, parent=parent, parent_data=data)
+        self._host.telemetry.transitions.labels(reply.answer.value).inc()
+        self._known.hear(reply.now)
+        self._late = (self._host.ports.now() - sent) * 1000 >= self._host.limits.lease
+        return reply
+
+    def look_at_progress(self, reply: Reply) -> None:
+        """A refusal always comes with something to learn. If it does not, again and again, this is a bug of
+        ours: better to give the run back than to go round at full speed."""
+        head, count = self._vain
+        refused = reply.answer not in (Answer.OK, Answer.GONE)
+        self._vain = (reply.head, count + 1 if refused and head == reply.head else 0)
+        if self._vain[1] >= _VAIN:
+            raise InternalError(f"refused {_VAIN} times at slot {reply.head}: {reply.answer.value}")
+
+    def record_ends(self, transition: Transition, reply: Reply) -> None:
+        """A fact that was judged is done with, whatever the verdict; so is one of a run that is not there."""
+        self._ended_at = 0.0
+        answers = reply.facts or [reply.answer] * len(transition.facts)
+        for fact, answer in zip(transition.facts, answers, strict=True):
+            ending = self._executions.ended.pop(fact.id, None)
+            if ending is None:
+                continue
+            self._ended_at = max(self._ended_at, ending.at)
+            status = fact.type.value.removeprefix("step_") if answer is Answer.OK else answer.value
+            self._host.telemetry.steps.labels(ending.call.name, status).inc()
+            if answer is Answer.SUPERSEDED:
+                self._host.telemetry.superseded.labels("step").inc()
+                log.warning("superseded", extra=self._hand.about(step=fact.id))
+            elif ending.end.error:
+                about = self._hand.about(step=fact.id, error=ending.end.error)
+                log.warning("step %s %s", ending.call.name, status, extra=about)
+
+    def is_lost(self, reply: Reply, transition: Transition) -> bool:
+        """Is the carrier really gone, or was this a resend that had settled it, or an old number of ours?"""
+        carrier = transition.delivery
+        if carrier is None or (reply.answer is Answer.GONE and carrier in transition.settles):
+            return False
+        return self._hand.holds(carrier)
+
+    async def carry_out(self, reply: Reply, transition: Transition, made: Plan) -> None:
+        known = self._known
+        count_rows(self._host.telemetry, made.rows)
+        known.acted.update(made.withdraws)
+        if known.body is not None:
+            known.body.withdrawn([id for id in made.withdraws if id != TIMER])
+        if TIMER in made.withdraws:
+            known.timer_armed = False
+        known.timer_armed |= any(send.key == TIMER for send in made.sends)
+        self._start(reply, made)
+        if not reply.unsettled:
+            self._hand.drop(transition.settles)
+        closed = [d.id for d in made.decisions if d.type is EventType.HOOK_DISPOSED]
+        await self._tokens.release(closed)
+
+    def _start(self, reply: Reply, made: Plan) -> None:
+        """Execute what this transition claimed, unless the claim may be over before we heard of it."""
+        if self._late and made.starts:
+            raise CarrierLost("the answer came after the lease")
+        recovered = {each.step for each in made.rows if each.row is Row.OWNED_RECOVERY}
+        for call in made.starts:
+            epoch = reply.epochs.get(call.id)
+            if epoch is None:
+                continue
+            if call.id in recovered:
+                log.warning("owned recovery", extra=self._hand.about(step=call.id, epoch=epoch.slot))
+            self._time_start(call.id, reply.now, again=call.id in made.history)
+            errors, first = made.history.get(call.id, (0, 0))
+            self._executions.start(call, epoch, errors=errors, now=reply.now, first=first)
+
+    def _time_start(self, id: str, now: int, *, again: bool) -> None:
+        telemetry, context = self._host.telemetry, self._known.context
+        if id == "s1" and not again and context is not None:
+            telemetry.time_to_first_step_seconds.observe(max(0, now - context.created_at) / 1000)
+        if self._ended_at:
+            telemetry.step_gap_seconds.observe(self._host.ports.now() - self._ended_at)
