@@ -4,10 +4,11 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -529,3 +530,26 @@ def test_a_program_that_closes_nothing_ends_without_a_complaint(redis_url: str, 
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "pending\npending\n", "")
+
+
+# --- called wrongly ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: "renew", "got 'renew'"),
+        (lambda: charge, "got <step 'charge'>"),
+        (lambda: renew("cus_1"), r"got a call of workflow renew; .* start\(name, ...\)"),
+        (lambda: None, "got None"),
+    ],
+)
+async def test_only_a_workflow_is_started(client: Client, make: Callable[[], Any], said: str) -> None:
+    for begin in (client.start, start):
+        with pytest.raises(TypeError, match=r"start\(\) takes a workflow \(@wf.workflow\); " + said):
+            await begin(make(), 1)
+
+
+async def test_only_a_token_or_a_hook_is_resumed(client: Client) -> None:
+    with pytest.raises(TypeError, match=r"resume\(\) takes the token of a hook, or the hook; got None"):
+        await client.resume(None, Approval("ann"))

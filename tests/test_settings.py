@@ -25,10 +25,13 @@ def test_defaults_need_no_environment() -> None:
         ("WORKFLOW_MAX_INLINE_STEPS", "17", "whole number from 1 to 16 (default 3)"),
         ("WORKFLOW_PARTITIONS", "many", "whole number from 1 to 1024 (default 1)"),
         ("WORKFLOW_PARK_AFTER_SECONDS", "-1", "a number of at least 0"),
-        ("WORKFLOW_NAMESPACE", "a b", "pattern"),
-        ("WORKFLOW_STRICT", "perhaps", "boolean"),
-        ("WORKFLOW_LOG_LEVEL", "LOUD", "'DEBUG'"),
+        ("WORKFLOW_NAMESPACE", "a b", "1 to 64 letters, digits"),
+        ("WORKFLOW_STRICT", "perhaps", "0 or 1 (default 0)"),
+        ("WORKFLOW_LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING"),
         ("WORKFLOW_METRICS_PORT", "70000", "from 0 to 65535"),
+        ("WORKFLOW_METRICS_PORT", "http", "must be a whole number from 0 to 65535"),
+        ("WORKFLOW_INLINE_OWNERSHIP_LEASE_SECONDS", "abc", "whole number from 1 to 900 (default 30)"),
+        ("WORKFLOW_BUILD_ID", "a b", "visible ASCII"),
     ],
 )
 def test_a_bad_value_names_the_variable_and_what_it_takes(
@@ -63,10 +66,13 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest_known_name(
 ) -> None:
     monkeypatch.setenv("WORKFLOW_REDIS_ULR", "redis://somewhere")
     monkeypatch.setenv("WORKFLOW_TOTALLY_ELSE", "1")
+    monkeypatch.setenv("WORKFLOW_LEASE_SECONDS", "3")
     with caplog.at_level(logging.WARNING):
         Settings.load()
     assert "WORKFLOW_REDIS_ULR is not a setting; did you mean WORKFLOW_REDIS_URL?" in caplog.messages
-    assert "WORKFLOW_TOTALLY_ELSE is not a setting" in caplog.messages
+    assert "WORKFLOW_TOTALLY_ELSE is not a setting; `worker config` lists them" in caplog.messages
+    lease = "WORKFLOW_INLINE_OWNERSHIP_LEASE_SECONDS"
+    assert f"WORKFLOW_LEASE_SECONDS is not a setting; did you mean {lease}?" in caplog.messages
 
 
 def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +102,43 @@ def test_an_unknown_scheme_is_refused_and_the_url_not_repeated(monkeypatch: pyte
     with pytest.raises(SettingsError, match="redis://, rediss://, unix://, embedded://") as error:
         Settings.load()
     assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://:hunter2@host:abc", "whole number from 1 to 65535"),
+        ("redis://:hunter2@host:70000", "whole number from 1 to 65535"),
+        ("redis://:hunter2@host/first", "the database after the host"),
+        ("rediss://:hunter2@host/-1", "the database after the host"),
+        ("redis://:hunter2@host?db=x", "the database after the host"),
+        ("redis://:hunter2@[::1", "not a URL"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, url: str, said: str
+) -> None:
+    monkeypatch.setenv("WORKFLOW_REDIS_URL", url)
+    with pytest.raises(SettingsError) as error:
+        Settings.load()
+    text = str(error.value)
+    assert text.startswith("WORKFLOW_REDIS_URL=***: ") and said in text and "\n" not in text
+    assert "hunter2" not in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://host",
+        "redis://u:p@host:6379/0",
+        "rediss://[::1]:1?db=3",
+        "unix:///a/b.sock?db=1",
+        "embedded:///d",
+    ],
+)
+def test_usual_urls_are_taken(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("WORKFLOW_REDIS_URL", url)
+    assert Settings.load().url == url
 
 
 @pytest.mark.parametrize(

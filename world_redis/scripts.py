@@ -24,7 +24,7 @@ _FLAGS = dict.fromkeys(("run_read", "queue_stats"), "no-writes") | dict.fromkeys
     ("renew", "message_defer", "settle"), "allow-oom"
 )
 _SAME = {"settle": "append"}  # transitions that only settle: the same file under other flags
-_BARE = {"partition_open", "token_move"}  # written without the prelude
+_BARE = {"namespace_open", "partition_open", "token_move"}  # written without the prelude
 
 
 class ScriptCall(NamedTuple):

@@ -209,7 +209,6 @@ class RedisWorld:
     async def _agree(self) -> None:
         link = await self._connected()
         await refuse_unsafe(link, self.durability)
-        await self._agree_layout(link)
         await self._grow(link, 0)
 
     async def learn_partitions(self) -> int:
@@ -224,23 +223,18 @@ class RedisWorld:
         return len(self.partitions)
 
     async def _grow(self, link: Link, before: int) -> None:
-        record = self.keys.namespace_record()
-        registered = int(await link.call("HGET", record, "partitions") or 0)
-        if len(self.partitions) > registered:
-            await link.call("HSET", record, "partitions", len(self.partitions))
-        self.partitions = range(max(registered, len(self.partitions)))
+        """Agree on layout and partitions; open those from `before` on."""
+        script, record = SCRIPTS["namespace_open"].text, self.keys.namespace_record()
+        raw = await link.call("EVAL", script, 1, record, LAYOUT, len(self.partitions))
+        layout, known = unpack_reply(raw)
+        if layout.decode() != LAYOUT:
+            raise LayoutMismatch(
+                f"namespace {self.keys.namespace!r} has key layout {layout.decode()}, this version reads "
+                f"{LAYOUT}: run a matching version, or use another WORKFLOW_NAMESPACE"
+            )
+        self.partitions = range(known)
         for partition in self.partitions[before:]:
             await self._open_partition(link, partition)
-
-    async def _agree_layout(self, link: Link) -> None:
-        record = self.keys.namespace_record()
-        await link.call("HSETNX", record, "layout", LAYOUT)
-        layout = (await link.call("HGET", record, "layout")).decode()
-        if layout != LAYOUT:
-            raise LayoutMismatch(
-                f"namespace {self.keys.namespace!r} has key layout {layout}, this version reads {LAYOUT}: "
-                "run a matching version, or use another WORKFLOW_NAMESPACE"
-            )
 
     async def _open_partition(self, link: Link, partition: int) -> None:
         lease = str(int((self.lease or 0) * 1000))

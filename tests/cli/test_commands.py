@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from worker.cli.commands import print_json
 from worker.cli.main import cli
 from worker.runtime.worker import Worker
 from worker.sdk.calls import sleep
@@ -141,7 +144,10 @@ def test_a_key_starts_one_run(shell: Shell) -> None:
     ("spec", "said"),
     [
         (f"{THIS}:totla", f"did you mean {THIS}:total?"),
-        (f"{THIS}:wf", "which is not a workflow"),
+        (f"{THIS}:wf", f"is a registry, which is not a workflow; its workflows: {THIS}:total, {THIS}:idle"),
+        (f"{THIS}:add", "which is not a workflow; did you mean"),
+        ("worker:wf", "'worker' is the library itself"),
+        ("app/jobs.py", "for example app.jobs:WORKFLOW"),
         ("no_such_module:x", "there is no module 'no_such_module'"),
         ("total", "write MODULE:WORKFLOW"),
     ],
@@ -149,6 +155,12 @@ def test_a_key_starts_one_run(shell: Shell) -> None:
 def test_a_workflow_that_is_not_there(shell: Shell, spec: str, said: str) -> None:
     result = shell("start", spec, "[]")
     assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize("arguments", ["cus_123", "7", "[1, 2, 3]"])
+def test_arguments_that_do_not_fit_show_how_they_are_written(shell: Shell, arguments: str) -> None:
+    said = shell("start", f"{THIS}:total", arguments).stderr
+    assert "ARGS_JSON" in said and """'["cus_123"]'""" in said
 
 
 # --- looking ------------------------------------------------------------------------------------
@@ -164,6 +176,33 @@ def test_a_finished_run_shows_its_steps_and_its_log(shell: Shell) -> None:
     events = shell.json("runs", "events", run_id)
     assert [event["slot"] for event in events] == list(range(1, len(events) + 1))
     assert events[-1]["detail"] == {"result": 3}
+
+
+def test_a_failed_run_says_what_was_raised_and_where(shell: Shell) -> None:
+    run_id = start(shell, "total", "[-1]")
+    shell.work_until(run_id, lambda status, _: status == "failed")
+    assert "error:        FatalError: negative [USER_ERROR]" in shell("runs", "show", run_id).stdout
+    log = shell("runs", "events", run_id).stdout
+    assert 'error="FatalError: negative"' in log and "Traceback" not in log
+    raised = 'raise FatalError("negative")'
+    shown = shell.json("runs", "show", run_id)
+    assert raised in shown["problem"]["traceback"] and raised in shown["steps"][0]["traceback"]
+    last = shell.json("runs", "events", run_id)[-1]["detail"]
+    assert raised in last["traceback"] and last["error"] == "FatalError: negative"
+
+
+def test_a_log_shows_values_as_json_and_times_as_utc(shell: Shell) -> None:
+    run_id = start(shell, "total", "[1, 2]")
+    log = shell("runs", "events", run_id).stdout
+    assert 'input={"a":1,"b":2}' in log and "at (UTC)" in log
+    assert re.search(r"created: .* UTC\n", shell("runs", "show", run_id).stdout)
+
+
+def test_json_has_whole_numbers_of_any_size(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"big": 10**30, "nan": float("nan"), "set": {2, 1}, "at": datetime(2030, 1, 1, tzinfo=UTC)}
+    print_json(value)
+    read = json.loads(capsys.readouterr().out)
+    assert read == {"big": 10**30, "nan": "nan", "set": [1, 2], "at": "2030-01-01T00:00:00+00:00"}
 
 
 def test_an_open_run_shows_what_it_waits_for(shell: Shell, namespace: str) -> None:
@@ -217,6 +256,7 @@ def test_queues_show_backlog_and_age(shell: Shell) -> None:
     (state,) = shell.json("queues")["queues"]
     assert (state["queue"], state["backlog"], state["in_flight"], state["workers"]) == ("default", 3, 0, 0)
     assert "no live workers" in shell("queues").stdout
+    assert "0 workers  3 open runs" in shell("top", "--once", "--interval", "0.1").stdout
 
 
 def test_doctor_finds_a_healthy_namespace_healthy_and_a_queue_without_workers(shell: Shell) -> None:
@@ -279,6 +319,50 @@ def test_without_a_url_the_variable_is_named(
     monkeypatch.delenv("WORKFLOW_REDIS_URL")
     result = shell(*command)
     assert (result.exit_code, "WORKFLOW_REDIS_URL is not set" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "command", [["runs", "ls"], ["queues"], ["top", "--once"], ["start", f"{THIS}:total", "[1]"]]
+)
+def test_without_a_url_the_server_of_dev_is_used_while_it_lives(
+    shell: Shell, redis_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
+) -> None:
+    monkeypatch.delenv("WORKFLOW_REDIS_URL")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".stepfleet").mkdir()
+    record = tmp_path / ".stepfleet" / "server.json"
+    if not redis_url.startswith("unix://"):
+        pytest.skip("the embedded server alone leaves such a record")
+    record.write_text(json.dumps({"socket": redis_url.removeprefix("unix://"), "pid": 1}))
+    result = shell(*command)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == (
+        "using the server of `worker dev` in ./.stepfleet: WORKFLOW_REDIS_URL is not set\n"
+    )
+    record.write_text(json.dumps({"socket": str(tmp_path / "gone.sock"), "pid": 1}))
+    result = shell(*command)
+    assert (result.exit_code, "WORKFLOW_REDIS_URL is not set" in result.stderr) == (2, True)
+
+
+def test_a_server_that_is_away_is_waited_for_briefly_and_named(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("worker.cli.commands.PATIENCE", 1.5)
+    monkeypatch.setenv("WORKFLOW_REDIS_URL", "redis://:hunter2@127.0.0.1:1/0")
+    result = shell("runs", "ls")
+    assert result.exit_code == 1
+    assert "(WORKFLOW_REDIS_URL=redis://:***@127.0.0.1:1/0)" in result.stderr
+    waits = [message for message in caplog.messages if message.startswith("waiting for Redis")]
+    assert len(waits) == len(set(waits)) == 1
+
+
+def test_a_database_the_server_does_not_have_names_the_variable(
+    shell: Shell, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKFLOW_REDIS_URL", f"{redis_url}?db=9999")
+    result = shell("runs", "ls")
+    assert result.exit_code == 1 and "WORKFLOW_REDIS_URL=" in result.stderr
+    assert "DB index is out of range" in result.stderr
 
 
 def test_a_bad_setting_is_exit_code_2(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,3 +91,16 @@ def test_ctrl_c_at_any_moment_leaves_nothing(
     said, _ = demo.communicate(timeout=30)
     assert demo.returncode == 130, said
     until_gone(mark)
+
+
+@needs_proc
+@pytest.mark.slow
+def test_a_demo_that_is_killed_leaves_nothing(mark: str, tmp_path: Path) -> None:
+    demo = start(mark, tmp_path)
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "Order started" in line:
+            break
+    demo.kill()
+    demo.communicate(timeout=30)
+    until_gone(mark)

@@ -187,15 +187,57 @@ def test_a_metrics_port_that_is_taken_is_an_error(process: Process) -> None:
 def test_a_module_that_fails_to_import_shows_its_own_error(process: Process) -> None:
     (process.folder / "broken.py").write_text("import nothing_like_this")
     done = process.run("run", "broken:wf")
-    assert done.returncode == 1 and "nothing_like_this" in done.stderr
+    place = f"{process.folder / 'broken.py'}:1"
+    assert done.returncode == 1
+    assert (
+        f"Error: module 'broken' cannot be imported: {place}: ModuleNotFoundError: No module" in done.stderr
+    )
+    assert "importlib" not in done.stderr and "click" not in done.stderr
+
+
+def test_a_module_that_is_no_python_names_the_line(process: Process) -> None:
+    (process.folder / "broken.py").write_text("\nasync deff work(): ...")
+    done = process.run("run", "broken:wf")
+    assert done.returncode == 1 and f"{process.folder / 'broken.py'}:2: SyntaxError" in done.stderr
+
+
+def test_a_registry_of_a_worker_py_is_refused_with_the_cure(process: Process) -> None:
+    (process.folder / "worker.py").write_text("wf = 1")
+    done = process.run("run", "worker:wf")
+    assert done.returncode == 2
+    assert "'worker' is the library itself" in done.stderr and "rename your worker.py" in done.stderr
+
+
+def test_the_path_of_a_file_is_answered_with_its_module(process: Process) -> None:
+    (process.folder / "jobs").mkdir()
+    (process.folder / "jobs" / "mail.py").write_text(
+        "import worker\njobs: worker.Workflows = worker.Workflows()"
+    )
+    done = process.run("run", "jobs/mail.py")
+    assert (done.returncode, "for example jobs.mail:jobs" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_worker_says_what_it_offers(process: Process) -> None:
+    (process.folder / "empty.py").write_text("from worker import Workflows\nwf = Workflows()")
+    with process.background("run", "empty:wf", "--metrics-port", "0") as worker:
+        assert until(worker, "offers no workflows")["level"] == "warning"
+        until(worker, "worker started")
+    with process.background("run", "app:wf", "--metrics-port", "0") as worker:
+        assert until(worker, "offers")["message"] == "app:wf offers 2 workflows and 2 steps"
+
+
+def test_a_worker_of_a_parent_that_is_gone_ends(process: Process) -> None:
+    with process.background("run", "app:wf", "--metrics-port", "0", STEPFLEET_PARENT="1") as worker:
+        assert worker.wait(20) == -signal.SIGKILL
 
 
 def test_dev_brings_a_server_and_restarts_when_code_changes(process: Process) -> None:
     environment = process.environment
     del environment["WORKFLOW_REDIS_URL"]
-    with process.background("dev", "app:wf", "--metrics-port", "0", "--data", "data") as dev:
+    with process.background("dev", "app:wf", "--metrics-port", "0") as dev:
         url = re.sub(r".*WORKFLOW_REDIS_URL=", "", until(dev, "WORKFLOW_REDIS_URL=")["message"].strip())
         until(dev, "worker started")
+        assert process.run("start", "app:seeded", "--wait", "--timeout", "20s").returncode == 0
         environment["WORKFLOW_REDIS_URL"] = url
         assert process.run("start", "app:seeded", "--wait", "--timeout", "20s").returncode == 0
         (process.folder / "app.py").write_text(APP + "\n# changed\n")

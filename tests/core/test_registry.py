@@ -4,6 +4,7 @@
 # mypy: disable-error-code="empty-body"
 
 import asyncio
+import gc
 import inspect
 from typing import Any, assert_type
 
@@ -257,3 +258,19 @@ def test_annotations_are_resolved_at_start_up() -> None:
 
     with pytest.raises(Exception, match="order"):
         wf.resolve()
+
+
+async def test_a_forgotten_await_names_the_step_or_the_workflow() -> None:
+    wf = Workflows()
+
+    @wf.step(name="takes_int")
+    async def step(number: int) -> int: ...
+
+    @wf.workflow(name="buy")
+    async def workflow() -> None: ...
+
+    for call, name in ((step(1), "step takes_int"), (workflow(), "workflow buy")):
+        assert inspect.iscoroutine(call)
+        with pytest.warns(RuntimeWarning, match=f"coroutine '{name}' was never awaited"):
+            del call
+            gc.collect()
