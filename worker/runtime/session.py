@@ -375,7 +375,8 @@ class Session:
             return await known.drop_body()
         if reply.answer is Answer.INVALID:
             log.error("the log is full", extra=self._hand.about(events=reply.head))
-            self._verdict = Raised(b"", MAX_EVENTS_EXCEEDED)
+            full = WorkflowError(f"the run's log is full at {reply.head} events; see continue_as_new()")
+            self._verdict = Raised(encode_failure(full), MAX_EVENTS_EXCEEDED)
         if not written and (ahead or _bets(made)):
             return await known.drop_body()
         await known.feed(reply.events)
