@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import importlib
 import logging
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -77,5 +78,6 @@ def _write(out: Path, environment: dict[str, str], results: dict[str, Result]) -
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends what it has started
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     sys.exit(asyncio.run(main(sys.argv[1:])))

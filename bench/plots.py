@@ -9,6 +9,8 @@ from pathlib import Path
 
 from .figures import Growth
 
+_SPAN = 10.0  # every picture shows at least this factor
+
 
 def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
@@ -29,6 +31,9 @@ def draw(growth: Growth, path: Path) -> None:
         index = list(growth.columns).index(column)
         panel.plot([row[0] for row in growth.rows], [row[index] for row in growth.rows], marker="o")
         panel.set(xlabel=across, ylabel=column, xscale="log", yscale="log")
+        low, high = panel.get_ylim()
+        if high / low < _SPAN:  # small changes must look small
+            panel.set_ylim(low / _SPAN**0.5, high * _SPAN**0.5)
         panel.grid(visible=True, which="major", alpha=0.3)
     figure.suptitle(growth.name)
     figure.savefig(path, dpi=110)

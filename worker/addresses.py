@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from .settings import SettingsError
 
 if TYPE_CHECKING:
     from world_redis.embedded import EmbeddedServer
+
+_ANSWER_SECONDS = 1.0
 
 
 def resolve(url: str) -> tuple[str, EmbeddedServer | None]:
@@ -33,3 +37,15 @@ def resolve(url: str) -> tuple[str, EmbeddedServer | None]:
 
     server = EmbeddedServer.start(Path(directory))
     return server.url, server
+
+
+def running_server(directory: Path) -> str | None:
+    """The URL of the embedded server that runs in `directory`; None when none does. Starts nothing."""
+    try:
+        path = str(json.loads((directory / "server.json").read_text())["socket"])
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_ANSWER_SECONDS)
+            connection.connect(path)  # the file outlives its server
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return f"unix://{quote(path)}"

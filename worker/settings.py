@@ -11,7 +11,7 @@ import difflib
 import logging
 import os
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, get_args, get_origin
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pydantic
@@ -31,6 +31,14 @@ MISSING_URL = (
     "WORKFLOW_REDIS_URL is not set: name the server, for example "
     "WORKFLOW_REDIS_URL=redis://localhost:6379/0, or use `worker dev`, which brings its own"
 )
+
+# What a field takes, where its type and bounds do not say it.
+_IN_WORDS = {
+    "inline_ownership_lease_seconds": f"a whole number from {MIN_LEASE} to {MAX_LEASE}",
+    "namespace": "1 to 64 letters, digits, '_', '.' or '-'",
+    "build_id": "at most 64 visible ASCII characters, no spaces",
+    "deployment_id": "at most 64 visible ASCII characters, no spaces",
+}
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
@@ -112,9 +120,9 @@ class Settings(BaseSettings):
 
     @field_validator("redis_url")
     @classmethod
-    def _known_scheme(cls, value: str) -> str:
-        if value and urlsplit(value).scheme not in SCHEMES:
-            raise ValueError(f"starts with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+    def _usable_url(cls, value: str) -> str:
+        if value:
+            _check_url(value)
         return value
 
     @classmethod
@@ -181,8 +189,33 @@ def unknown_variables(names: Iterable[str]) -> list[str]:
         rest = name.removeprefix(PREFIX)
         if rest != name and rest not in known:
             near = difflib.get_close_matches(rest, known, n=1, cutoff=0.7)
-            lines.append(f"{name} is not a setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else ""))
+            near += [
+                each for each in known if each.endswith(f"_{rest}")
+            ]  # a part of a long name was left out
+            hint = f"did you mean {PREFIX}{near[0]}?" if near else "`worker config` lists them"
+            lines.append(f"{name} is not a setting; {hint}")
     return lines
+
+
+def _check_url(url: str) -> None:
+    """Raises ValueError with what a URL has to be; its text does not repeat the URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("is not a URL; for example redis://localhost:6379/0") from None
+    if parts.scheme not in SCHEMES:
+        raise ValueError(f"starts with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+    if parts.scheme not in ("redis", "rediss"):
+        return
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError("the port after the host must be a whole number from 1 to 65535")
+    numbers = [parts.path.strip("/"), *(text for name, text in parse_qsl(parts.query) if name == "db")]
+    if not all(number == "" or number.isdecimal() for number in numbers):
+        raise ValueError("the database after the host must be a whole number, as in redis://host:6379/0")
 
 
 def redact_url(url: str) -> str:
@@ -214,13 +247,22 @@ def _takes(field: FieldInfo, item: Any) -> str:
     """What a field takes, in words: its range where it has one."""
     if item["type"] == "value_error":
         return str(item["ctx"]["error"])
+    default = f" (default {_text(field.default)})" if _text(field.default) else ""
+    return f"must be {_kind(field, str(item['loc'][0]))}{default}"
+
+
+def _kind(field: FieldInfo, name: str) -> str:
     low, high = _bound(field, "ge"), _bound(field, "le")
+    if name in _IN_WORDS:
+        return _IN_WORDS[name]
+    if field.annotation is bool:
+        return "0 or 1"
+    if get_origin(field.annotation) is Literal:
+        return f"one of {', '.join(get_args(field.annotation))}"
     kind = "a whole number" if field.annotation in (int, int | None) else "a number"
-    if low is not None and high is not None:
-        return f"must be {kind} from {low} to {high} (default {_text(field.default)})"
-    if low is not None:
-        return f"must be {kind} of at least {low} (default {_text(field.default)})"
-    return f"{item['msg']} (default {_text(field.default)!r})"
+    if low is None:
+        return kind
+    return f"{kind} of at least {low}" if high is None else f"{kind} from {low} to {high}"
 
 
 def _bound(field: FieldInfo, name: str) -> Any:

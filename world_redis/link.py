@@ -37,6 +37,8 @@ class Link:
     def __init__(self, connection: AbstractConnection, *, silence: float = SILENCE_SECONDS) -> None:
         self._connection = connection
         self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._outgoing: list[bytes] = []  # commands that wait for the end of this turn of the loop
+        self._sending: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
         self._broken: Exception | None = None
         self._silence = silence
@@ -84,11 +86,24 @@ class Link:
         self._waiting.append(future)
         if self._watch is None:
             self._watch_silence()
+        if len(self._waiting) == 1:  # nobody to share a write with
+            await self._send(packed)
+        else:
+            self._outgoing += packed
+            if self._sending is None:
+                self._sending = asyncio.create_task(self._send_outgoing(), name="redis-link-send")
+        return await future
+
+    async def _send_outgoing(self) -> None:
+        """What came together in one turn of the loop goes out in one write."""
+        self._sending, packed, self._outgoing = None, self._outgoing, []
+        await self._send(packed)
+
+    async def _send(self, packed: list[bytes]) -> None:
         try:
             await self._connection.send_packed_command(packed, check_health=False)
         except Exception as error:
             self._break(error)
-        return await future
 
     async def close(self) -> None:
         self._break(ConnectionError("closed"))

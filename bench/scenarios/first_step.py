@@ -15,7 +15,7 @@ _PAUSE = 0.01  # seconds between two runs: the worker must have gone back to its
 
 
 async def measure(scale: Scale) -> Result:
-    runs, waits = scale.pick(3, 75, 500), []
+    runs, waits = scale.pick(3, 50, 500), []
     async with open_stage() as stage:
         await stage.workers()
         for number in range(runs + 1):  # the first one warms up

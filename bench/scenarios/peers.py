@@ -23,7 +23,7 @@ async def measure(scale: Scale) -> Result:
     installed = [peer for peer in PEERS if peer.installed]
     theirs: dict[str, list[float]] = {peer.name: [] for peer in installed}
     for _ in range(rounds):  # in turns: what disturbs the machine disturbs all
-        rates.append(await _ours(scale.pick(60, 600, 5000)))
+        rates.append(await _ours(scale.pick(60, 400, 5000)))
         for peer in installed:
             theirs[peer.name].append(await _theirs(peer, scale.pick(20, 100, 1000)))
     ours = median(rates)

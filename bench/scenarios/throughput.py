@@ -7,8 +7,6 @@ from ..figures import Figure, Result, plain
 from ..scale import Scale
 from ..stage import Stage, open_stage
 
-_CONCURRENCY = 50
-
 
 async def measure(scale: Scale) -> Result:
     result = Result()
@@ -18,9 +16,10 @@ async def measure(scale: Scale) -> Result:
 
 
 async def _rate(scale: Scale, count: int, result: Result) -> float:
+    concurrency = scale.pick(5, 50, 50)  # few: else one process takes the whole little queue at once
     runs = count * scale.pick(60, 600, 10_000)
     async with open_stage() as stage:
-        workers = await stage.workers(count, concurrency=_CONCURRENCY)
+        workers = await stage.workers(count, concurrency=concurrency)
         for worker in workers:  # so that all begin at once, on a full queue
             worker.pause()
         started = await stage.client.start_many(app.three_steps, [(number,) for number in range(runs)])
@@ -28,7 +27,7 @@ async def _rate(scale: Scale, count: int, result: Result) -> float:
         for worker in workers:
             worker.resume()
         await stage.marks.reach(runs, within=30 + runs / 20)
-        for run in started[-_CONCURRENCY:]:
+        for run in started[-concurrency:]:
             await stage.result(run)
         rate = stage.marks.rate(processes=count)
         name = "one worker process" if count == 1 else f"{count} worker processes"

@@ -1,27 +1,36 @@
-"""What the commands share: errors as exit codes, "did you mean", JSON or tables, a client."""
+"""What the commands share: errors as exit codes, "did you mean", a client, JSON or tables."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import difflib
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import json
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
+from enum import Enum
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
-import orjson
 from rich.console import Console
 from rich.table import Table
 
 from world_redis.embedded import EmbeddedServerError
-from world_redis.errors import StoreError
+from world_redis.errors import AccessRefused, ScriptError, StoreError, StoreUnavailable
 
+from ..addresses import running_server
 from ..sdk.client import Client
 from ..sdk.errors import WorkflowError
-from ..settings import Settings, SettingsError
+from ..settings import Settings, SettingsError, redact_url, variable_of
 
 T = TypeVar("T")
+
+DEV_DATA = ".stepfleet"  # where `worker dev` keeps its server's data
+PATIENCE = 5.0  # seconds a command waits for a server that is away: a person looks on
 
 
 class Failure(click.ClickException):
@@ -66,6 +75,63 @@ def refuse(message: str) -> NoReturn:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 
+# --- the server ---------------------------------------------------------------------------------
+
+
+def client_settings() -> Settings:
+    """The settings of a command that asks a server: without a URL, the one `worker dev` has started here."""
+    settings = Settings.load()
+    if settings.redis_url:
+        return settings
+    url = running_server(Path(DEV_DATA))
+    if url is None:
+        return settings  # its `url` says what is missing
+    click.echo(f"using the server of `worker dev` in ./{DEV_DATA}: WORKFLOW_REDIS_URL is not set", err=True)
+    return settings.model_copy(update={"redis_url": url})
+
+
+@asynccontextmanager
+async def connected(settings: Settings, *, namespace: str | None = None) -> AsyncIterator[Client]:
+    """A client for one command."""
+    with naming_the_server(settings), waiting_quietly():
+        async with Client.from_settings(settings, namespace=namespace, patience=PATIENCE) as client:
+            yield client
+
+
+@contextmanager
+def naming_the_server(settings: Settings) -> Iterator[None]:
+    """What the server is to blame for says which server that is."""
+    try:
+        yield
+    except (StoreUnavailable, AccessRefused, ScriptError) as error:
+        raise Failure(f"{error} ({variable_of('redis_url')}={redact_url(settings.url)})") from error
+
+
+@contextmanager
+def waiting_quietly() -> Iterator[None]:
+    """Inside, every reason to wait for the server is said once."""
+    store, once = logging.getLogger("worker.store"), _Once()
+    store.addFilter(once)
+    try:
+        yield
+    finally:
+        store.removeFilter(once)
+
+
+class _Once(logging.Filter):
+    """Lets a message through the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        new = text not in self._said
+        self._said.add(text)
+        return new
+
+
 def with_client(
     function: Callable[..., Coroutine[Any, Any, T]],
 ) -> Callable[..., T]:
@@ -73,7 +139,7 @@ def with_client(
 
     def command(*args: Any, **kwargs: Any) -> T:
         async def run() -> T:
-            async with Client.from_settings(Settings.load()) as client:
+            async with connected(client_settings()) as client:
                 return await function(client, *args, **kwargs)
 
         return asyncio.run(run())
@@ -87,16 +153,37 @@ def with_client(
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output. What has no JSON form is shown as text."""
-    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
-    click.echo(orjson.dumps(value, default=_plain, option=options).decode())
+    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+def json_line(value: Any) -> str:
+    """The same without a space."""
+    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    """As JSON knows it; whole numbers of any size stay numbers."""
+    match value:
+        case Enum():
+            return _plain(value.value)
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Mapping():
+            return {key if isinstance(key, str) else str(key): _plain(item) for key, item in value.items()}
+        case set() | frozenset():
+            return [_plain(item) for item in sorted(value, key=repr)]
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case datetime():
+            return value.isoformat()
+        case bytes():
+            return value.decode(errors="replace")
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        case _:
+            return str(value)
 
 
 def print_table(
@@ -125,6 +212,11 @@ def console() -> Console:
     return made if made.is_terminal else Console(highlight=False, markup=False, width=200)
 
 
+def counted(number: int, what: str) -> str:
+    """``1 worker``, ``2 workers``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def text_of(value: Any) -> str:
     match value:
         case None | "":
@@ -138,6 +230,6 @@ def text_of(value: Any) -> str:
         case str():
             return value
         case dict():
-            return " ".join(f"{key}={text_of(item) or item!r}" for key, item in value.items() if item != "")
+            return " ".join(f"{key}={json_line(item)}" for key, item in value.items() if item != "")
         case _:
             return str(value)

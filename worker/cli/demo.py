@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import signal
+import sys
 import urllib.request
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import click
 
@@ -136,11 +140,21 @@ async def _report(client: Client, run: Run[str], survivor: Member, screen: Scree
     events = await run.events()
     rows = [(e.slot, f"{e.at:%H:%M:%S.%f}"[:-3], e.type, short(e.correlation_id), e.name) for e in events]
     screen.print("\nThe order's log, all of it:")
-    screen.print(table_of(("slot", "at", "event", "of", "name"), rows))
+    screen.print(table_of(("slot", "at (UTC)", "event", "of", "name"), rows))
     screen.print(f"\nWhat worker {survivor.name} counted (http://127.0.0.1:{survivor.port}/metrics):")
     for line in await asyncio.to_thread(_counters, survivor.port):
         screen.print(f"  {line}")
-    screen.print("\nTry it: `worker dev MODULE:REGISTRY`, then `worker start MODULE:WORKFLOW '[...]'`.")
+    worker = _program()
+    screen.print("\nTry it yourself, in two terminals in this folder:")
+    screen.print(f"  {worker} dev worker.demo:wf")
+    screen.print(f"""  {worker} start worker.demo:order '["4711", "ann", ["tea", "cup"]]'""")
+    screen.print(f"then `{worker} runs show RUN_ID`: it names the token for `{worker} hooks resume`.")
+
+
+def _program() -> str:
+    """How this program is called from here: a virtual environment may not be active."""
+    called = Path(sys.argv[0])
+    return "worker" if shutil.which("worker") or called.name != "worker" else os.path.relpath(called)
 
 
 def _counters(port: int) -> Iterable[str]:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from ..settings import PREFIX
 from .commands import Failure
+from .reload import PARENT
 
 NAMESPACE = "demo"
 LEASE_SECONDS = 3
@@ -111,6 +112,7 @@ class Fleet:
             "WORKFLOW_NAMESPACE": NAMESPACE,
             "WORKFLOW_INLINE_OWNERSHIP_LEASE_SECONDS": str(LEASE_SECONDS),
             "PYTHONHASHSEED": "0",
+            PARENT: str(os.getpid()),
             "PYTHONPATH": os.pathsep.join(paths),
         }
         # -P: whatever is called worker.py where the demo is started must not be found. A session of its

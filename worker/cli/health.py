@@ -13,9 +13,8 @@ from world_redis.liveness import Breach, check, read_partition
 from world_redis.runs import parked_runs
 from world_redis.world import RedisWorld
 
-from ..sdk.client import Client
 from ..settings import DEFAULT_METRICS_PORT, Settings
-from .commands import Failure, json_option, print_json, print_table
+from .commands import Failure, client_settings, connected, counted, json_option, print_json, print_table
 from .loading import shadows
 from .queues import live_workers, queue_states
 
@@ -77,7 +76,7 @@ class Finding(NamedTuple):
 @json_option
 def doctor(deep: bool, as_json: bool) -> None:
     """Check the server, the namespace and the fleet. Exit code 1 when something is wrong."""
-    settings = Settings.load()
+    settings = client_settings()
     findings = asyncio.run(_examine(settings, deep))
     if as_json:
         print_json([finding._asdict() for finding in findings])
@@ -85,12 +84,12 @@ def doctor(deep: bool, as_json: bool) -> None:
         print_table(("check", "verdict", "detail"), findings, empty="")
     wrong = sum(finding.verdict == "problem" for finding in findings)
     if wrong:
-        raise Failure(f"{wrong} problem{'s' if wrong > 1 else ''} found")
+        raise Failure(f"{counted(wrong, 'problem')} found")
 
 
 async def _examine(settings: Settings, deep: bool) -> list[Finding]:
     findings = [Finding("names", "warning", line) for line in shadows()]
-    async with Client.from_settings(settings) as client:
+    async with connected(settings) as client:
         world = await client.world()
         findings += [finding async for finding in _server(world)]
         findings += [finding async for finding in _fleet(world)]
@@ -124,7 +123,7 @@ async def _fleet(world: RedisWorld) -> AsyncIterator[Finding]:
         yield Finding("builds", "warning", f"several at once: {', '.join(builds)}")
     for state in await queue_states(world, workers):
         if state.backlog and not state.workers:
-            text = f"queue {state.queue!r} has {state.backlog} messages and no worker"
+            text = f"queue {state.queue!r} has {counted(state.backlog, 'message')} and no worker"
             yield Finding("queues", "problem", text)
 
 

@@ -47,8 +47,18 @@ class OpenHook:
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """What ended a run that did not complete."""
+
+    error: str  # type and message
+    code: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     run: RunInfo
+    problem: Problem | None
     steps: list[StepInfo]
     waits_for: list[str]  # of each step: what happens next, in words
     workers: dict[str, str]  # owner message id → worker
@@ -70,6 +80,7 @@ async def inspect(client: Client, run_id: str) -> Inspection:
     workers = {m.id: m.worker for m in messages if m.state == "in flight"}
     return Inspection(
         run=info,
+        problem=await _problem(run) if info.status in ("failed", "cancelled") else None,
         steps=steps,
         waits_for=[_waits_for(step, by_key, info) for step in steps],
         workers=workers,
@@ -78,6 +89,13 @@ async def inspect(client: Client, run_id: str) -> Inspection:
         hooks=[OpenHook(long_id(hook.id), hook.token) for hook in table.hooks],
         rescue=_rescue(by_key.get("rescue")),
     )
+
+
+async def _problem(run: Run[Any]) -> Problem | None:
+    for event in reversed(await run.events()):
+        if event.type in ("run_failed", "run_cancelled"):
+            return Problem(**event.detail)
+    return None
 
 
 async def _messages(world: RedisWorld, run_id: str, owners: set[str]) -> list[Pending]:
@@ -116,7 +134,7 @@ def _waits_for(step: StepInfo, by_key: dict[str, Pending], run: RunInfo) -> str:
         case "running":
             return "its message to be handed out again, or the rescue"
         case "retrying":
-            return f"its next attempt at {step.due:%H:%M:%S}" if step.due else "its next attempt"
+            return f"its next attempt at {step.due:%H:%M:%S} UTC" if step.due else "its next attempt"
         case "created" if message is not None:
             return f"a worker of queue {message.queue}"
         case "created":
@@ -128,7 +146,7 @@ def _waits_for(step: StepInfo, by_key: dict[str, Pending], run: RunInfo) -> str:
 def _rescue(message: Pending | None) -> str:
     if message is None:
         return "not armed (nothing runs)"
-    return f"armed, looks again at {message.until:%H:%M:%S}" if message.until else "armed"
+    return f"armed, looks again at {message.until:%H:%M:%S} UTC" if message.until else "armed"
 
 
 def _moment(ms: float) -> datetime:

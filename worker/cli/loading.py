@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import click
 
 import world_redis  # noqa: F401 - see above
 
 from ..sdk.registry import WorkflowDefinition, Workflows
-from .commands import refuse
+from .commands import Failure, refuse
 
 OWN_NAMES = ("worker", "world_redis")
+_NOT_OF_USERS = (  # beginnings of file names
+    "<frozen importlib",
+    str(Path(importlib.__file__).parent),
+    str(Path(__file__).resolve().parents[1]),
+)
 
 
 def make_importable(directory: Path | None = None) -> None:
@@ -88,8 +97,8 @@ def _with_own_registry(registry: Workflows) -> Any:
 
 def _load(spec: str, kind: type[Any], what: str, form: str) -> Any:
     module_name, _, name = spec.partition(":")
-    if not module_name or not name:
-        refuse(f"{spec!r} does not name {what}: write MODULE:{form}, for example app.jobs:wf")
+    if not module_name or not name or module_name.endswith(".py") or "/" in module_name:
+        refuse(f"{spec!r} does not name {what}: write MODULE:{form}, for example {_example(spec, form)}")
     make_importable()
     module = _import(module_name)
     found = getattr(module, name, None)
@@ -99,6 +108,10 @@ def _load(spec: str, kind: type[Any], what: str, form: str) -> Any:
         for registry in _of_kind(module, Workflows).values():
             if name in registry.workflows:
                 return registry.latest(name)
+    if module_name in OWN_NAMES:
+        _refuse_own_name(module_name)
+    if kind is WorkflowDefinition and isinstance(found, Workflows):
+        _refuse_registry(module_name, name, found)
     fitting = list(_of_kind(module, kind))
     near = difflib.get_close_matches(name, fitting, n=1) or fitting[:3]
     hint = f"; did you mean {' or '.join(f'{module_name}:{each}' for each in near)}?" if near else ""
@@ -106,14 +119,62 @@ def _load(spec: str, kind: type[Any], what: str, form: str) -> Any:
     refuse(f"module {module_name!r} {problem}{hint}")
 
 
+def _refuse_own_name(module_name: str) -> NoReturn:
+    own = Path(f"{module_name}.py")
+    cure = f"; rename your {own}, its name is taken" if own.exists() else ""
+    refuse(f"{module_name!r} is the library itself and offers no workflows{cure}")
+
+
+def _refuse_registry(module_name: str, name: str, registry: Workflows) -> NoReturn:
+    offered = ", ".join(f"{module_name}:{each}" for each in registry.workflows) or "none yet"
+    refuse(f"{module_name}:{name} is a registry, which is not a workflow; its workflows: {offered}")
+
+
+def _example(spec: str, form: str) -> str:
+    """What to write instead of `spec`: of a file's path, its module."""
+    path, _, name = spec.partition(":")
+    if not path.endswith(".py"):
+        return "app.jobs:wf" if form == "REGISTRY" else "app.jobs:renew"
+    module = ".".join(part for part in Path(path).with_suffix("").parts if part not in ("/", ".", ".."))
+    if not name and form == "REGISTRY" and Path(path).is_file():
+        made = re.search(r"^(\w+)\s*(?::.*)?=\s*(?:\w+\.)?Workflows\(", Path(path).read_text(), re.MULTILINE)
+        name = made[1] if made else ""
+    return f"{module}:{name or form}"
+
+
 def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Only when it is this very module: a missing import inside of it deserves its traceback.
+        # Only when it is this very module: a missing import inside of it is told as what it is.
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise
+            _fail_to_import(name, error)
         refuse(f"there is no module {error.name!r} in {Path.cwd()} or among the installed packages")
+    except Exception as error:
+        _fail_to_import(name, error)
+
+
+def _fail_to_import(name: str, error: Exception) -> NoReturn:
+    """Show the user's own frames and no other, then one line with the place."""
+    told = traceback.TracebackException.from_exception(error)
+    _keep_frames_of_users(told)
+    last = told.stack[-1] if told.stack else None
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}:{error.lineno}: "
+    else:
+        place = f"{last.filename}:{last.lineno}: " if last else ""
+    lines = told.format() if last else told.format_exception_only()
+    click.echo("".join(lines).rstrip(), err=True)
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    raise Failure(f"module {name!r} cannot be imported: {place}{type(error).__name__}: {text}") from error
+
+
+def _keep_frames_of_users(told: traceback.TracebackException) -> None:
+    kept = [frame for frame in told.stack if not frame.filename.startswith(_NOT_OF_USERS)]
+    told.stack = traceback.StackSummary.from_list(kept)
+    for earlier in (told.__cause__, told.__context__):
+        if earlier is not None:
+            _keep_frames_of_users(earlier)
 
 
 def _of_kind(module: Any, kind: type[Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import click
 from ..addresses import resolve
 
 _LOOK = 0.5  # seconds between two looks
-_PARENT = "STEPFLEET_DEV_PARENT"  # tells the child whose end is its own
+PARENT = "STEPFLEET_PARENT"  # tells a child process whose end is its own
 
 
 def supervise(url: str) -> int:
@@ -32,14 +32,15 @@ def supervise(url: str) -> int:
             server.stop()
 
 
-def end_with_parent() -> None:
-    """In a child of `supervise`: leave when the parent is gone, however it went."""
-    parent = int(os.environ.get(_PARENT, "0"))
+def end_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
+    """In a child of `supervise` or of the demo: leave when the parent is gone, however it went."""
+    # Taken out: what this process starts has another parent.
+    parent = int(os.environ.pop(PARENT, "0"))
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_LOOK)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     if parent:
         threading.Thread(target=watch, name="parent-watch", daemon=True).start()
@@ -48,7 +49,7 @@ def end_with_parent() -> None:
 class _Supervisor:
     def __init__(self, url: str) -> None:
         self._arguments = [sys.executable, *sys.orig_argv[1:], "--no-reload"]
-        self._environment = {**os.environ, "WORKFLOW_REDIS_URL": url, _PARENT: str(os.getpid())}
+        self._environment = {**os.environ, "WORKFLOW_REDIS_URL": url, PARENT: str(os.getpid())}
         self._stopping = False
         self._child: subprocess.Popen[bytes] | None = None
 

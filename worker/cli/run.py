@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -22,17 +23,17 @@ from ..runtime.endpoint import Endpoint, PortTaken
 from ..runtime.telemetry import Telemetry
 from ..runtime.worker import Worker
 from ..sdk.client import Client, close_default_clients, use_client
+from ..sdk.registry import Workflows
 from ..settings import Settings, redact_url
-from .commands import Failure, refuse
+from .commands import DEV_DATA, Failure, counted, naming_the_server, refuse
 from .loading import load_registry, shadows
-from .reload import end_with_parent, supervise
+from .reload import PARENT, end_with_parent, supervise
 
 log = logging.getLogger("worker.cli")
 
 SECOND_SIGNAL_EXIT_CODE = 130
 UNFINISHED_EXIT_CODE = 1  # told to stop, and could not within the time
 _LAST_GRACE = 8.0  # seconds after the drain's own time
-_DATA = ".stepfleet"  # where `worker dev` keeps its server's data
 
 worker_options = [
     click.argument("registries", metavar="MODULE:REGISTRY...", nargs=-1, required=True),
@@ -68,6 +69,7 @@ def run(
     SIGTERM or Ctrl-C: finish what runs and give the rest back. A second one: leave at once.
     """
     _refuse_mixed_up(registries)
+    end_with_parent(signal.SIGKILL)  # of a demo that was killed: its server is gone as well
     settings = Settings.load(metrics_port=metrics_port, drain_seconds=drain_timeout)
     leave(serve(registries, settings, queues=queues or ("default",), concurrency=concurrency))
 
@@ -75,7 +77,7 @@ def run(
 @click.command()
 @with_worker_options
 @click.option("--reload/--no-reload", default=True, show_default=True, help="Restart when a source changes.")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), default=Path(_DATA),
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), default=Path(DEV_DATA),
               show_default=True, help="Directory of the embedded server's data.")  # fmt: skip
 def dev(
     registries: tuple[str, ...],
@@ -92,12 +94,22 @@ def dev(
     """
     settings = Settings.load(metrics_port=metrics_port, drain_seconds=drain_timeout)
     url = settings.redis_url or f"embedded://{data.resolve()}"
-    click.echo(f"worker dev: WORKFLOW_REDIS_URL={redact_url(url)}", err=True)
+    if PARENT not in os.environ:  # the supervisor has said it already
+        click.echo(_hint(registries[0], settings.redis_url, data), err=True)
     if reload:
         sys.exit(supervise(url))
     end_with_parent()
     settings = settings.model_copy(update={"redis_url": url})
     leave(serve(registries, settings, queues=queues or ("default",), concurrency=concurrency, debugging=True))
+
+
+def _hint(spec: str, url: str, data: Path) -> str:
+    """How to start a run on the server of `worker dev`: its URL, last in the line, is for a copy."""
+    start = f"`worker start {spec.partition(':')[0]}:WORKFLOW ARGS_JSON`"
+    variable = f"WORKFLOW_REDIS_URL={redact_url(url) if url else f'embedded://{data.resolve()}'}"
+    if url or data != Path(DEV_DATA):
+        return f"worker dev: in another terminal {start}, with {variable}"
+    return f"worker dev: in another terminal {start}, in this folder or with {variable}"
 
 
 # --- one worker ---------------------------------------------------------------------------------
@@ -115,8 +127,10 @@ def serve(
     logs.configure(settings.log_level)
     for line in shadows():
         log.warning(line)
-    url, server = resolve(settings.url)
     registry = load_registry(specs)
+    address = settings.url
+    _tell_what_is_offered(specs, registry)
+    url, server = resolve(address)
     telemetry = Telemetry()
     worker = Worker(
         registry,
@@ -135,13 +149,31 @@ def serve(
     except PortTaken as error:
         raise Failure(str(error)) from error
     endpoint.start()
+    _calm_collector()
     _Signals(worker).install()
     try:
-        return asyncio.run(_run(worker))
+        with naming_the_server(settings):
+            return asyncio.run(_run(worker))
     finally:
         endpoint.stop()
         if server is not None:
             server.stop()
+
+
+def _calm_collector() -> None:
+    """A worker holds thousands of small live objects, and a collection of them all finds nothing: what the
+    application has loaded is set apart, and the young are looked at less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+def _tell_what_is_offered(specs: Sequence[str], registry: Workflows) -> None:
+    names = ", ".join(specs)
+    if not registry.workflows:
+        log.warning("%s offers no workflows: is it the registry they are decorated with?", names)
+    workflows, steps = counted(len(registry.workflows), "workflow"), counted(len(registry.steps), "step")
+    log.info("%s offers %s and %s", names, workflows, steps)
 
 
 async def _run(worker: Worker) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import click
@@ -10,7 +12,7 @@ from ..sdk.client import Client
 from ..sdk.history import RunInfo
 from ..sdk.run import Run
 from .commands import Failure, Program, json_option, print_json, print_table, text_of, with_client
-from .inspect import Inspection, Pending, inspect
+from .inspect import Inspection, Pending, Problem, inspect
 
 STATUSES = ("pending", "running", "completed", "failed", "cancelled", "parked")
 
@@ -54,7 +56,7 @@ async def list_runs(
         print_json({"runs": page.runs, "cursor": page.cursor})
         return
     print_table(
-        ("run", "workflow", "status", "queue", "created", "ended", "events"),
+        ("run", "workflow", "status", "queue", "created (UTC)", "ended (UTC)", "events"),
         ((r.run_id, _name(r), _status(r), r.queue, r.created_at, r.ended_at, r.events) for r in page.runs),
         empty="no runs",
     )
@@ -72,7 +74,7 @@ async def show(client: Client, run_id: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    _print_run(found.run)
+    _print_run(found.run, found.problem)
     print_table(
         _STEP_COLUMNS,
         (_step_row(found, number) for number in range(len(found.steps))),
@@ -93,7 +95,7 @@ async def events(client: Client, run_id: str, as_json: bool) -> None:
         print_json(listed)
         return
     print_table(
-        ("slot", "at", "event", "of", "name", "detail"),
+        ("slot", "at (UTC)", "event", "of", "name", "detail"),
         ((e.slot, e.at, e.type, short(e.correlation_id), e.name, _cut(e.detail)) for e in listed),
         empty="no events",
     )
@@ -151,11 +153,12 @@ def _say(as_json: bool, *, run_id: str, done: str, **more: Any) -> None:
 # --- in words -----------------------------------------------------------------------------------
 
 
-def _print_run(run: RunInfo) -> None:
+def _print_run(run: RunInfo, problem: Problem | None) -> None:
     facts = {
         "run": run.run_id,
         "workflow": _name(run),
         "status": _status(run) + (" (cancel requested)" if run.cancel_requested and not run.finished else ""),
+        "error": f"{problem.error} [{problem.code}]" if problem else None,
         "parked": run.parked_detail,
         "queue": run.queue,
         "created": run.created_at,
@@ -167,7 +170,7 @@ def _print_run(run: RunInfo) -> None:
     }
     for name, value in facts.items():
         if text := text_of(value):
-            click.echo(f"{name + ':':14}{text}")
+            click.echo(f"{name + ':':14}{text}{' UTC' if isinstance(value, datetime) else ''}")
 
 
 def _step_row(found: Inspection, number: int) -> tuple[Any, ...]:
@@ -190,13 +193,15 @@ def _step_row(found: Inspection, number: int) -> tuple[Any, ...]:
 
 def _print_waiting(found: Inspection) -> None:
     print_table(
-        ("message", "key", "kind", "queue", "state", "number", "attempt", "worker", "due or deadline"),
+        ("message", "key", "kind", "queue", "state", "number", "attempt", "worker", "due or deadline (UTC)"),
         (_message_row(message) for message in found.messages),
         empty="\nno messages",
         title="\nmessages",
     )
     if found.waits:
-        print_table(("wait", "due"), ((short(w.id), w.due) for w in found.waits), empty="", title="\ntimers")
+        print_table(
+            ("wait", "due (UTC)"), ((short(w.id), w.due) for w in found.waits), empty="", title="\ntimers"
+        )
     if found.hooks:
         print_table(
             ("hook", "token"), ((short(h.id), h.token) for h in found.hooks), empty="", title="\nhooks"
@@ -232,6 +237,6 @@ def short(correlation_id: str) -> str:
     return f"{kind} {int(digits)}" if digits.isdigit() else correlation_id
 
 
-def _cut(detail: Any) -> str:
-    text = text_of(dict(detail))
+def _cut(detail: Mapping[str, Any]) -> str:
+    text = text_of({name: value for name, value in detail.items() if name != "traceback"})
     return text if len(text) <= 120 else f"{text[:117]}..."

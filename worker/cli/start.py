@@ -8,14 +8,16 @@ from datetime import timedelta
 from typing import Any
 
 import click
+import orjson
 
-from ..sdk.client import Client
 from ..sdk.durations import parse_duration
 from ..sdk.errors import DurationError, SerializationError, WorkflowRunFailedError
+from ..sdk.history import error_text
 from ..sdk.registry import WorkflowDefinition
-from ..settings import Settings
-from .commands import Failure, json_option, print_json, refuse
+from .commands import Failure, client_settings, connected, json_option, print_json, refuse
 from .loading import load_workflow
+
+_EXAMPLE = """'["cus_123"]' or '{"customer": "cus_123"}'"""
 
 
 @click.command()
@@ -41,10 +43,16 @@ def start(
     definition = load_workflow(workflow)
     text = sys.stdin.read() if arguments == "-" else arguments
     try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        refuse(f"ARGS_JSON is not JSON ({error}); write a list or an object in quotes, such as {_EXAMPLE}")
+    try:
         given, named = definition.signature.parse_arguments(text.encode())
         chosen = definition.with_options(idempotency_key=key, queue=queue, delay=delay)
         seconds = None if timeout is None else timedelta(seconds=parse_duration(timeout))
-    except (DurationError, SerializationError) as error:
+    except SerializationError as error:
+        refuse(f"ARGS_JSON: {error}; it is a list or an object in quotes, such as {_EXAMPLE}")
+    except DurationError as error:
         refuse(str(error))
     asyncio.run(_start(chosen, given, named, wait, seconds, as_json))
 
@@ -57,7 +65,7 @@ async def _start(
     timeout: timedelta | None,
     as_json: bool,
 ) -> None:
-    async with Client.from_settings(Settings.load(), namespace=workflow.registry.namespace) as client:
+    async with connected(client_settings(), namespace=workflow.registry.namespace) as client:
         run = await client.start(workflow, *args, **kwargs)
         if not wait:
             print_json({"run_id": run.run_id}) if as_json else click.echo(run.run_id)
@@ -67,5 +75,6 @@ async def _start(
         try:
             result = await run.return_value(timeout=timeout)
         except WorkflowRunFailedError as error:
-            raise Failure(str(error)) from error
+            what = error_text(error.error) if error.error is not None else "it said nothing"
+            raise Failure(f"run {run.run_id} failed: {what} [{error.error_code}]") from error
         print_json({"run_id": run.run_id, "result": result} if as_json else result)

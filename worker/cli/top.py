@@ -17,8 +17,7 @@ from world_redis.errors import StoreUnavailable
 
 from ..addresses import resolve
 from ..fleet import Fleet, FleetReader, InFlight, LiveWorker, QueueFigures, Rate, rates
-from ..settings import Settings
-from .commands import console, print_json, table_of
+from .commands import client_settings, console, counted, naming_the_server, print_json, table_of
 
 MOST_DELIVERIES = 500  # of each queue and partition that are looked at
 _OF_SCREEN = 2  # one line in so many may show a delivery
@@ -39,11 +38,12 @@ class View:
               help="Seconds between two looks; rates are over one interval.")  # fmt: skip
 def top(once: bool, as_json: bool, interval: float) -> None:
     """Show the fleet at work: workers, their deliveries and leases left, queues, rates. Ctrl-C ends it."""
-    settings = Settings.load()
+    settings = client_settings()
     url, server = resolve(settings.url)
     reader = FleetReader(url, namespace=settings.namespace, partitions=settings.partitions)
     try:
-        asyncio.run(_show(reader, interval, once=once, as_json=as_json, namespace=settings.namespace))
+        with naming_the_server(settings):
+            asyncio.run(_show(reader, interval, once=once, as_json=as_json, namespace=settings.namespace))
     except KeyboardInterrupt:
         pass
     finally:
@@ -105,8 +105,9 @@ def render(view: View, namespace: str, *, lines: int = MOST_DELIVERIES, trouble:
 def _summary(fleet: Fleet, namespace: str) -> str:
     at = datetime.fromtimestamp(fleet.at / 1000, UTC)
     return (
-        f"{namespace}  {at:%H:%M:%S} UTC  {len(fleet.workers)} workers  {fleet.open_runs} open runs  "
-        f"{fleet.parked_runs} parked  {fleet.dead_letters} dead letters  {fleet.rescues} rescues so far"
+        f"{namespace}  {at:%H:%M:%S} UTC  {counted(len(fleet.workers), 'worker')}  "
+        f"{counted(fleet.open_runs, 'open run')}  {fleet.parked_runs} parked  "
+        f"{counted(fleet.dead_letters, 'dead letter')}  {counted(fleet.rescues, 'rescue')} so far"
     )
 
 

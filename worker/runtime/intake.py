@@ -20,7 +20,7 @@ from .session import Session
 
 log = logging.getLogger("worker.intake")
 
-_SECOND_LOOK = 0.1  # seconds
+_SECOND_LOOK = 0.1  # seconds after which slots count as held by long steps
 
 
 class Intake:
@@ -40,6 +40,7 @@ class Intake:
         self._fruitless = False  # and brought nothing
         self._wake = asyncio.Event()
         self._freed = asyncio.Event()
+        self._freed_at = -1.0  # when something last ended here, by the ports' clock
         host.on_slot = self._free
 
     # --- state ------------------------------------------------------------------------------------
@@ -63,6 +64,7 @@ class Intake:
 
     def _free(self) -> None:
         """Something ended here. Work that a take had to leave may fit now; other work rings its bell."""
+        self._freed_at = self._host.ports.now()
         self._freed.set()
         self._count_in_flight()
         if self._limited:
@@ -124,8 +126,15 @@ class Intake:
         """Run messages and step messages this process may take now."""
         if self._crowded and not self.empty:
             return 0, 0  # let what runs end; then the suspect comes here alone
-        runs = max(0, self._run_bound - len(self._busy))
+        runs = max(0, self._run_bound_now() - len(self._busy))
         return runs, max(0, self._host.slots.free - self._unclaimed())
+
+    def _run_bound_now(self) -> int:
+        """While slots turn over quickly, a run is better off waiting for one than having its first steps
+        queued; once they are held by long steps, runs must not wait behind them."""
+        slots = self._host.slots
+        turning = slots.free > 0 or self._host.ports.now() - self._freed_at < _SECOND_LOOK
+        return min(slots.size, self._run_bound) if turning else self._run_bound
 
     def _unclaimed(self) -> int:
         """Step deliveries that have not taken their slot yet."""

@@ -8,6 +8,7 @@ that forks starts with none.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import os
 import random
@@ -91,9 +92,18 @@ class Client:
         url: the server, as ``WORKFLOW_REDIS_URL``.
         settings: what else is set; None reads the environment.
         namespace: wins over the settings' own.
+        patience: seconds a call waits for a server that is away.
     """
 
-    def __init__(self, url: str, *, settings: Settings | None = None, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        settings: Settings | None = None,
+        namespace: str | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._patience = patience
         self._settings = settings or Settings.load()
         self._url = url
         self.keys = Keys(namespace or self._settings.namespace)
@@ -112,9 +122,11 @@ class Client:
         return cls(url, namespace=namespace)
 
     @classmethod
-    def from_settings(cls, settings: Settings, *, namespace: str | None = None) -> Self:
+    def from_settings(
+        cls, settings: Settings, *, namespace: str | None = None, patience: float = PATIENCE
+    ) -> Self:
         """A client of ``WORKFLOW_REDIS_URL``. Raises SettingsError when that is not set."""
-        return cls(settings.url, settings=settings, namespace=namespace)
+        return cls(settings.url, settings=settings, namespace=namespace, patience=patience)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -161,7 +173,7 @@ class Client:
             partitions=settings.partitions,
             lease=None,
             durability=settings.durable,
-            patience=PATIENCE,
+            patience=self._patience,
         )
         await world.open()
         self._notices = Notices(url)
@@ -190,7 +202,9 @@ class Client:
             TypeValidationError, SerializationError: the arguments do not fit or cannot be recorded.
             RunExistsError: ``on_duplicate="raise"`` and the key is taken, or it names another workflow.
             StoreUnavailable: no answer from the server.
+            TypeError: `workflow` is not one.
         """
+        _check_workflow(workflow, "start")
         target, input = self._encode(workflow, args, kwargs)
         key = workflow.options.idempotency_key or _key_in_step()
         await self._look_at_partitions()
@@ -210,6 +224,7 @@ class Client:
 
         Raises: as `start`; ValueError for an idempotency key.
         """
+        _check_workflow(workflow, "start_many")
         if workflow.options.idempotency_key is not None:
             raise ValueError("one idempotency key cannot stand for several runs")
         encoded = [
@@ -357,8 +372,11 @@ class Client:
         Raises:
             HookNotFoundError: nobody waits for this token.
             SerializationError: the payload cannot be recorded.
+            TypeError: `token_or_hook` is neither.
         """
-        token = token_or_hook if isinstance(token_or_hook, str) else token_or_hook.token
+        token = token_or_hook if isinstance(token_or_hook, str) else getattr(token_or_hook, "token", None)
+        if not isinstance(token, str):
+            raise TypeError(f"resume() takes the token of a hook, or the hook; got {token_or_hook!r}")
         data = self.codec.encode(payload, type(payload), path=f"payload {type(payload).__qualname__}")
         return await self.resume_encoded(token, data, idempotency_key=idempotency_key)
 
@@ -401,6 +419,16 @@ class Client:
         if address is None:
             raise HookNotFoundError(token)
         return address
+
+
+def _check_workflow(given: object, function: str) -> None:
+    if isinstance(given, WorkflowDefinition):
+        return
+    what = repr(given)
+    if inspect.iscoroutine(given):
+        given.close()  # nobody will await it, and Python would warn of that too
+        what = f"a call of {given.__qualname__}; its arguments come after it: {function}(name, ...)"
+    raise TypeError(f"{function}() takes a workflow (@wf.workflow); got {what}")
 
 
 def _key_in_step() -> str | None:
@@ -463,6 +491,7 @@ def _client_of(workflow: WorkflowDefinition[Any, Any]) -> Client:
 async def start(workflow: WorkflowDefinition[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
     """Start a run; see `Client.start`. In a workflow body it starts a child, recorded once however often
     the body replays, and answers a `ChildRun`."""
+    _check_workflow(workflow, "start")
     if current_body() is not None:
         child: Any = start_child(workflow, *args, **kwargs)
         handle: Run[T] = child
@@ -474,6 +503,7 @@ async def start_many(
     workflow: WorkflowDefinition[Any, T], arguments: Iterable[Sequence[Any] | Mapping[str, Any]]
 ) -> list[Run[T]]:
     """Start many runs; see `Client.start_many`."""
+    _check_workflow(workflow, "start_many")
     return await _client_of(workflow).start_many(workflow, arguments)
 
 

@@ -26,8 +26,9 @@ from ..core.records import (
     StepRetrying,
     unpack,
 )
-from .values import Codec, decode_failure
+from .values import Codec, decode_failure, remote_traceback
 
+_CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
 _ENDS = {EventType.STEP_COMPLETED: "completed", EventType.STEP_FAILED: "failed"}
 
 
@@ -95,7 +96,8 @@ class StepInfo:
     due: datetime | None  # of a retry
     has_message: bool  # a message waits or is in flight for it
     result: Any = None  # of a completed one, decoded without annotation
-    error: str = ""  # of a failed or retried one
+    error: str = ""  # of a failed or retried one: its type and message
+    traceback: str = ""  # of that error, as its worker recorded it
 
 
 def info_of(run_id: str, record: Mapping[str, bytes]) -> RunInfo:
@@ -220,14 +222,20 @@ def _moved(step: StepInfo, event: Event, codec: Codec) -> StepInfo:
                 errors=step.errors + record.counted,
                 due=_moment(event.extra),
                 error=_error_text(record.failure) or step.error,
+                traceback=_traceback_text(record.failure) or step.traceback,
                 owner="",
                 mode="",
             )
         case EventType.STEP_COMPLETED:
-            return replace(_ended(step, event), result=_value(event.data, codec), error="")
+            ended = _ended(step, event)
+            return replace(ended, result=_value(event.data, codec), error="", traceback="")
         case EventType.STEP_FAILED:
             failed = unpack(Failed, event.data)
-            return replace(_ended(step, event), error=_error_text(failed.failure) or failed.code)
+            return replace(
+                _ended(step, event),
+                error=_error_text(failed.failure) or failed.code,
+                traceback=_traceback_text(failed.failure),
+            )
         case _:
             return step
 
@@ -263,7 +271,7 @@ def _described(event: Event, codec: Codec) -> tuple[str, dict[str, Any]]:
             return "", {"result": _value(data, codec)}
         case EventType.RUN_FAILED | EventType.STEP_FAILED | EventType.RUN_CANCELLED:
             failed = unpack(Failed, data)
-            return "", {"code": failed.code, "error": _error_text(failed.failure)}
+            return "", {"code": failed.code, **_error_detail(failed.failure)}
         case EventType.RUN_CANCEL_REQUESTED:
             return "", {"reason": unpack(CancelRequested, data).reason}
         case EventType.STEP_CREATED:
@@ -276,7 +284,7 @@ def _described(event: Event, codec: Codec) -> tuple[str, dict[str, Any]]:
             return "", {"mode": mode, "message": owner, "number": int(number)}
         case EventType.STEP_RETRYING:
             retry = unpack(StepRetrying, data)
-            return "", {"error": _error_text(retry.failure), "due": _moment(event.extra).isoformat()}
+            return "", {**_error_detail(retry.failure), "due": _moment(event.extra).isoformat()}
         case EventType.WAIT_CREATED:
             return "", {"due": _moment(event.extra).isoformat()}
         case EventType.HOOK_CREATED:
@@ -301,11 +309,35 @@ def _value(data: bytes, codec: Codec) -> Any:
         return orjson.loads(data)
 
 
+def _error_detail(failure: bytes) -> dict[str, str]:
+    traceback = _traceback_text(failure)
+    return {"error": _error_text(failure)} | ({"traceback": traceback} if traceback else {})
+
+
 def _error_text(failure: bytes) -> str:
-    if not failure:
-        return ""
-    error = decode_failure(failure)
-    return f"{getattr(error, 'type_name', type(error).__name__)}: {getattr(error, 'message', error)}"
+    return error_text(decode_failure(failure)) if failure else ""
+
+
+def _traceback_text(failure: bytes) -> str:
+    return traceback_text(decode_failure(failure)) if failure else ""
+
+
+def error_text(error: BaseException) -> str:
+    """``Type: message`` of an error, also of one that stands for another."""
+    name = getattr(error, "type_name", type(error).__name__)
+    message = str(getattr(error, "message", error))
+    return f"{name}: {message}" if message else str(name)
+
+
+def traceback_text(error: BaseException) -> str:
+    """Where a recorded error and its causes were raised, as Python prints it; "" when nobody recorded it."""
+    parts = []
+    cause: BaseException | None = error
+    while cause is not None:
+        if frames := remote_traceback(cause):
+            parts.append(f"Traceback (most recent call last):\n{frames.rstrip()}\n{error_text(cause)}\n")
+        cause = cause.__cause__
+    return _CAUSED.join(reversed(parts))
 
 
 def _moment(ms: str | int) -> datetime:

@@ -67,8 +67,8 @@ class Step(Generic[P, T]):
         self.place = _place(fn)
         self.overrides = {}
 
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run the step once for this call of the body and return its result.
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        """Awaited, it runs the step once for this call of the body and returns its result.
 
         Raises:
             FatalError: its attempts were used up (the last error is the cause), it crashed its workers,
@@ -76,6 +76,9 @@ class Step(Generic[P, T]):
             TypeValidationError, SerializationError: the arguments cannot be recorded.
             RuntimeError: called outside a workflow body.
         """
+        return _named(self._call(*args, **kwargs), f"step {self.name}")
+
+    async def _call(self, *args: P.args, **kwargs: P.kwargs) -> T:
         body = current_body()
         if body is None:
             self._refuse_call()
@@ -178,14 +181,17 @@ class WorkflowDefinition(Generic[P, T]):
         self.registry = registry
         self.options = StartOptions()
 
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run this workflow as a child of the body that calls it and return its result.
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        """Awaited, it runs this workflow as a child of the body that calls it and returns its result.
 
         Raises:
             WorkflowRunFailedError: the child failed; what it raised is the cause.
             RunCancelledError: the child was cancelled or terminated.
             RuntimeError: called outside a workflow body.
         """
+        return _named(self._call(*args, **kwargs), f"workflow {self.name}")
+
+    async def _call(self, *args: P.args, **kwargs: P.kwargs) -> T:
         body = current_body()
         if body is None:
             raise RuntimeError(
@@ -464,6 +470,16 @@ class _StepDecorator(Protocol):
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> Step[P, T]: ...
     @overload
     def __call__(self, fn: Callable[P, T], /) -> Step[P, T]: ...
+
+
+# --- calls --------------------------------------------------------------------------------------
+
+
+def _named(call: Coroutine[Any, Any, T], name: str) -> Coroutine[Any, Any, T]:
+    """Python's own warning of a forgotten ``await`` shows the name of the coroutine, and so do tasks."""
+    coroutine: Any = call
+    coroutine.__name__ = coroutine.__qualname__ = name
+    return call
 
 
 # --- checks of what was decorated ---------------------------------------------------------------
