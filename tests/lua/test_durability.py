@@ -90,5 +90,5 @@ async def test_without_its_replicas_a_write_is_not_answered() -> None:
         async with RedisWorld(server.url) as world:
             await world.command("CONFIG", "SET", "min-replicas-to-write", 1)
             world.durability, world.patience = Durability("replicas", 1), 0.5
-            with pytest.raises(StoreUnavailable, match="0.5 s"):
+            with pytest.raises(StoreUnavailable, match=r"0\.5 s"):
                 await _start(world)
