@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
+import time
 from io import StringIO
 
 from rich.console import Console
@@ -52,7 +54,7 @@ async def test_once_prints_it_for_people(kit: StoreKit) -> None:
     await announce(kit.world, "w1")
     session = await kit.session("w1")
     text = await top(kit, "--once")
-    assert "1 workers  1 open runs" in text
+    assert "1 worker  1 open run " in text
     assert session.run_id in text
     assert "30.0 s" in text
 
@@ -79,7 +81,7 @@ def test_the_view_names_who_holds_what_until_when() -> None:
         rescues=6,
     )
     lines = shown(View(fleet, [Rate("default", 1.5, 0.5)]))
-    assert lines[0] == ("wf 00:00:00 UTC 1 workers 5 open runs 1 parked 2 dead letters 6 rescues so far")
+    assert lines[0] == "wf 00:00:00 UTC 1 worker 5 open runs 1 parked 2 dead letters 6 rescues so far"
     assert "w1 b1 default, mail 3/10 7 2 3.0 s draining" in lines
     assert "default 3 4.0 s 1.5 0.5 2 1 0 1" in lines
     assert "wrun_1 wake lapsed m0 2 1 default dead" in lines
@@ -107,7 +109,7 @@ async def test_the_live_view_ends_at_ctrl_c(kit: StoreKit) -> None:
     await announce(kit.world, "w1")
     process, terminal = _on_a_terminal(kit.url, kit.world.keys.namespace)
     try:
-        await asyncio.to_thread(_read_until, terminal, "1 workers")
+        await asyncio.to_thread(_read_until, terminal, "1 worker ")
         process.send_signal(signal.SIGINT)
         await asyncio.to_thread(_read_until, terminal, "")
         assert process.wait(10) == 0
@@ -135,8 +137,9 @@ def _on_a_terminal(url: str, namespace: str) -> tuple[subprocess.Popen[bytes], i
 
 def _read_until(terminal: int, text: str) -> None:
     """Read what is shown until it has `text`; without a text until the program ends."""
-    seen = ""
+    seen, end = "", time.monotonic() + 20
     while not text or text not in seen:
+        assert select.select([terminal], [], [], end - time.monotonic())[0], f"no {text!r} in {seen}"
         try:
             seen += os.read(terminal, 4096).decode(errors="replace")
         except OSError:  # the other end is closed
