@@ -7,7 +7,8 @@ Everything a name needs is in its docstring; the tour is in the README.
 
 # --- defining ---------------------------------------------------------------------------------------
 from .core.retry import RetryPolicy
-from .sdk.registry import Step, WorkflowDefinition, Workflows
+from .sdk.definitions import Step, WorkflowDefinition
+from .sdk.registry import Workflows
 
 # --- in a workflow's body ---------------------------------------------------------------------------
 from .sdk.calls import (

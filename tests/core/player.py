@@ -35,8 +35,9 @@ from worker.core.records import (
     pack,
 )
 from worker.runtime.body import Body
+from worker.sdk.definitions import Step, WorkflowDefinition
 from worker.sdk.hooks import BaseHook
-from worker.sdk.registry import Step, WorkflowDefinition, Workflows
+from worker.sdk.registry import Workflows
 from worker.sdk.values import decode_failure, encode_failure
 from world_redis.events import RULE, Event, EventType
 from world_redis.messages import RunContext

@@ -11,8 +11,9 @@ import pytest
 
 from worker.core.retry import RetryPolicy
 from worker.sdk.context import current_step
+from worker.sdk.definitions import Step
 from worker.sdk.errors import DurationError
-from worker.sdk.registry import Step, Workflows
+from worker.sdk.registry import Workflows
 
 
 def test_a_name_is_the_qualified_name_or_the_given_one() -> None:

@@ -14,9 +14,10 @@ from typing import Any
 
 from worker.core.retry import RetryPolicy
 from worker.sdk.calls import sleep
+from worker.sdk.definitions import Step, WorkflowDefinition
 from worker.sdk.errors import FatalError, HookConflictError
 from worker.sdk.hooks import BaseHook
-from worker.sdk.registry import Step, WorkflowDefinition, Workflows
+from worker.sdk.registry import Workflows
 from worker.sdk.step import get_resources, get_step_metadata
 
 wf = Workflows()

@@ -21,7 +21,8 @@ import click
 
 import world_redis  # noqa: F401 - see above
 
-from ..sdk.registry import WorkflowDefinition, Workflows
+from ..sdk.definitions import WorkflowDefinition
+from ..sdk.registry import Workflows
 from .commands import Failure, refuse
 
 OWN_NAMES = ("worker", "world_redis")

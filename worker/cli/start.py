@@ -10,10 +10,10 @@ from typing import Any
 import click
 import orjson
 
+from ..sdk.definitions import WorkflowDefinition
 from ..sdk.durations import parse_duration
 from ..sdk.errors import DurationError, SerializationError, WorkflowRunFailedError
 from ..sdk.history import error_text
-from ..sdk.registry import WorkflowDefinition
 from .commands import Failure, client_settings, connected, json_option, print_json, refuse
 from .loading import load_workflow
 

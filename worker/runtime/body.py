@@ -39,8 +39,8 @@ from ..core.calls import (
 )
 from ..core.records import USER_ERROR
 from ..sdk.calls import ContinueAsNew
+from ..sdk.definitions import WorkflowDefinition
 from ..sdk.errors import InternalError, SerializationError
-from ..sdk.registry import WorkflowDefinition
 from ..sdk.values import encode_failure
 from .bodycalls import BodyCalls
 from .bodyloop import STUCK_AFTER, Rest, log

@@ -39,12 +39,12 @@ from ..core.records import (
     unpack,
 )
 from ..sdk.context import WorkflowMetadata
+from ..sdk.definitions import Step, WorkflowDefinition
 from ..sdk.errors import (
     FatalError,
     RunCancelledError,
     WorkflowRunFailedError,
 )
-from ..sdk.registry import Step, WorkflowDefinition
 from ..sdk.values import decode_failure
 from .bodyhooks import Hook
 from .bodyloop import STUCK_AFTER, BodyFuture, BodyLoop, BodyTimer

@@ -11,7 +11,8 @@ from world_redis.log import Log
 from world_redis.messages import Held
 from world_redis.queue import Queue
 
-from ..sdk.registry import Step, WorkflowDefinition, Workflows
+from ..sdk.definitions import Step, WorkflowDefinition
+from ..sdk.registry import Workflows
 from .ports import Ports
 from .stepcall import StepRun, StepRunner
 

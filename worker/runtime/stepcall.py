@@ -18,6 +18,7 @@ from ..core.records import FATAL
 from ..core.retry import RetryPolicy, kind_of
 from ..executors.base import Ended, Error, Execution, Executor, Interrupted, TimedOut, Value
 from ..sdk.context import current_step
+from ..sdk.definitions import Step
 from ..sdk.errors import (
     InternalError,
     SerializationError,
@@ -25,7 +26,6 @@ from ..sdk.errors import (
     StepTimeoutError,
     TypeValidationError,
 )
-from ..sdk.registry import Step
 from ..sdk.step import RunningStep, StepMetadata
 from ..sdk.values import describe, encode_failure
 from .ports import Ports

@@ -17,9 +17,9 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 from uuid import UUID
 
 from .context import BodyPort, WorkflowMetadata, body_for, current_body
+from .definitions import WorkflowDefinition
 from .durations import Duration, When, parse_duration, parse_when
 from .errors import DurationError, RunTimeoutError
-from .registry import WorkflowDefinition
 from .texts import plain_text
 
 P = ParamSpec("P")

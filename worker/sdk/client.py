@@ -37,12 +37,12 @@ from ..core.spec import SPEC
 from ..settings import Settings
 from .calls import start_child
 from .context import current_body, current_step
+from .definitions import StartOptions, WorkflowDefinition
 from .errors import HookNotFoundError, RunExistsError, RunNotFoundError
 from .history import RunInfo
 from .hooks import BaseHook, install_resume
 from .listing import list_runs as _list_runs
 from .notices import Notices
-from .registry import StartOptions, WorkflowDefinition
 from .run import Run
 from .step import RunningStep
 from .values import Codec

@@ -17,7 +17,7 @@ from uuid import UUID
 
 if TYPE_CHECKING:
     from ..core.calls import ChildCall
-    from .registry import Step, WorkflowDefinition
+    from .definitions import Step, WorkflowDefinition
 
 
 class BodyPort(Protocol):

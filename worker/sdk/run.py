@@ -26,7 +26,7 @@ from .values import decode_failure, encode_failure
 
 if TYPE_CHECKING:
     from .client import Client
-    from .registry import WorkflowDefinition
+    from .definitions import WorkflowDefinition
 
 T = TypeVar("T")
 
