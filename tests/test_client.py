@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from worker.runtime.worker import Worker
-from worker.sdk import client as client_module
+from worker.sdk import default as client_module
 from worker.sdk.calls import sleep
-from worker.sdk.client import Client, close_default_clients, default_client, get_run, start
+from worker.sdk.client import Client
+from worker.sdk.default import close_default_clients, default_client, get_run, start
 from worker.sdk.errors import (
     FatalError,
     HookNotFoundError,
@@ -507,7 +508,7 @@ async def test_a_forked_child_starts_with_no_client(
 
 PROGRAM = """
 import asyncio
-from worker.sdk.client import start
+from worker.sdk.default import start
 from worker.sdk.registry import Workflows
 from worker.sdk.run import Run
 wf = Workflows()

@@ -34,7 +34,8 @@ from .sdk.hooks import BaseHook, HookEvent
 from .sdk.step import StepMetadata, get_resources, get_step_metadata, is_cancelled
 
 # --- outside ----------------------------------------------------------------------------------------
-from .sdk.client import Client, HookInfo, Page, get_hook_by_token, get_run, list_runs, start, start_many
+from .sdk.client import Client, HookInfo, Page
+from .sdk.default import get_hook_by_token, get_run, list_runs, start, start_many
 from .sdk.history import RunEvent, RunInfo, StepInfo
 from .sdk.run import Run
 

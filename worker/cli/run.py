@@ -22,7 +22,8 @@ from ..runtime.build import build_of
 from ..runtime.endpoint import Endpoint, PortTaken
 from ..runtime.telemetry import Telemetry
 from ..runtime.worker import Worker
-from ..sdk.client import Client, close_default_clients, use_client
+from ..sdk.client import Client
+from ..sdk.default import close_default_clients, use_client
 from ..sdk.registry import Workflows
 from ..settings import Settings, redact_url
 from .commands import DEV_DATA, Failure, counted, naming_the_server, refuse
