@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from redis.asyncio import Redis
@@ -31,7 +31,7 @@ async def describe() -> dict[str, str]:
         "server": f"{name} {number}, over a Unix socket",
         "persistence": ", ".join(f"{key} {settings[key]}" for key in ("appendonly", "appendfsync")),
         "redis-py": version("redis"),
-        "stepfleet": version("stepfleet"),
+        "stepfleet": _own_version(),
     }
 
 
@@ -41,3 +41,10 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "")
+
+
+def _own_version() -> str:
+    try:
+        return version("stepfleet")
+    except PackageNotFoundError:  # run from the tree
+        return "not installed"
