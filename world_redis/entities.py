@@ -109,12 +109,13 @@ class MessageState(NamedTuple):
     seq: int  # last transition under the present delivery
     cancel: bool  # a cancel or the run's end was signalled
     owners: Mapping[str, int]  # of a rescue: owner message → running steps it owns
+    doubted: bool  # in flight, and silent for half a lease
 
 
 def message_of(id: str, raw: bytes) -> MessageState:
     """A message from its packed header (see ``lua/lib/20_messages.lua``)."""
-    kind, run, key, queue, state, entry, number, attempt, holder, seq, _, _, cancel, owners = msgpack.unpackb(
-        raw, raw=True, strict_map_key=False
+    kind, run, key, queue, state, entry, number, attempt, holder, seq, _, _, cancel, owners, doubted = (
+        msgpack.unpackb(raw, raw=True, strict_map_key=False)
     )
     pairs = list(owners)
     return MessageState(
@@ -131,6 +132,7 @@ def message_of(id: str, raw: bytes) -> MessageState:
         seq,
         cancel == 1,
         {owner.decode(): count for owner, count in zip(pairs[::2], pairs[1::2], strict=True)},
+        doubted == 1,
     )
 
 

@@ -18,7 +18,7 @@ in its name. A server that holds another LAYOUT of the namespace is refused at c
 | queue `ready:<queue>` | stream | run messages to hand out, oldest first | until taken |
 | queue `steps:<queue>` | stream | step messages to hand out, oldest first | until taken |
 | queue `delayed:<queue>` | zset | message id → due ms | until due |
-| queue `flight:<queue>` | zset | message id → deadline ms | until settled |
+| queue `flight:<queue>` | zset | message id → deadline ms, of this half of its lease | until settled |
 | queue `bell:<queue>` | list | at most one element: "there is work" | until rung |
 | run `run` | hash | the run record (see entities.py) | retention after its end |
 | run `log` | stream | events, entry id `<slot>-0` | retention after its end |

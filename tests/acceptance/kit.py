@@ -16,15 +16,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, overload
 
+import msgpack
+
 from tests.acceptance.nursery import ROOT as ROOT
 from tests.acceptance.nursery import nursery
 from worker import Client, Run, WorkflowDefinition
 from worker.settings import Settings
-from world_redis.entities import message_of
+from world_redis.entities import MessageState, message_of
 from world_redis.events import Event, EventType
 from world_redis.keys import Keys
 from world_redis.log import Log, Snapshot
 from world_redis.messages import Held
+from world_redis.scripts import pack_lua
 from world_redis.transition import OpenStep
 from world_redis.world import RedisWorld
 
@@ -268,15 +271,32 @@ class Fleet:
         await self.world.command("ZREM", self.keys.queue(0, "default")[2], message.message_id)
         await self.world.command("HDEL", names, message.message_id, f"{message.message_id}:p")
 
-    async def holder(self, message: Held) -> str:
-        """The worker that holds a message; "" while nobody does."""
+    async def delivery(self, message: Held) -> MessageState:
+        """The message as the store has it now."""
         header = await self.world.command("HGET", self.keys.partition(0)[1], message.message_id)
-        return message_of(message.message_id, header).holder if header else ""
+        return message_of(message.message_id, header)
 
     async def lapse(self, message: Held) -> None:
         """Move a delivery's deadline into the past."""
         await self.world.command("ZADD", self.keys.queue(0, "default")[2], "XX", 1, message.message_id)
         await self.world.command("LPUSH", self.keys.bell(0, "default"), "1")
+
+    async def rob(self, message: Held) -> None:
+        """Make it look as if its holder had been silent for a whole lease, so that the next take has it."""
+        names = self.keys.partition(0)[1]
+        header: Any = msgpack.unpackb(await self.world.command("HGET", names, message.message_id), raw=True)
+        header[-1] = 1  # doubted
+        await self.world.command("HSET", names, message.message_id, pack_lua(header))
+        await self.lapse(message)
+
+    async def deadline(self, message: Held) -> float:
+        """Seconds since the epoch, by the server's clock."""
+        score = await self.world.command("ZSCORE", self.keys.queue(0, "default")[2], message.message_id)
+        return float(score) / 1000
+
+    async def set_clock(self, moment: float) -> None:
+        """The server's clock jumps to `moment` (seconds since the epoch) and stands still there."""
+        await self.world.command("HSET", self.keys.partition(0)[0], "pin", int(moment * 1000))
 
     async def garble(self, key: str, run: Run[Any]) -> None:
         """Overwrite the payload of the message that waits under `key`."""

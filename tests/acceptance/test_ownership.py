@@ -6,6 +6,7 @@ import time
 from tests.acceptance import app
 from tests.acceptance.kit import LEASE, Fleet, until
 from world_redis.events import EventType
+from world_redis.messages import Held
 
 
 async def test_a_hook_resumed_beside_an_inline_step_goes_on_at_once_and_the_step_runs_once(
@@ -125,15 +126,60 @@ async def test_a_worker_paused_past_its_lease_is_superseded_and_its_steps_end_on
     assert [len(fleet.effects.starts(name)) for name in "ab"] == [2, 2]
 
 
-async def test_a_false_redelivery_to_the_worker_that_holds_the_run_starts_nothing(fleet: Fleet) -> None:
+async def test_a_deadline_that_lapses_falsely_robs_no_living_owner(fleet: Fleet) -> None:
+    for _ in range(2):
+        await fleet.worker()
+    run = await fleet.start(app.held_then_marks)
+    await fleet.effects.started("a")
+    owner = (await fleet.running(run)).owner
+    assert owner is not None
+    before, lapsed = await fleet.delivery(owner), time.time()
+    await fleet.lapse(owner)
+    await until("its holder renews it", lambda: _renewed(fleet, owner, after=lapsed))
+    after = await fleet.delivery(owner)
+    assert (after.number, after.holder) == (before.number, before.holder)
+    fleet.effects.open_gate("a")
+    assert await run.return_value(timeout=10) == ["a", "b", "c"]
+    assert [len(fleet.effects.all(name)) for name in "abc"] == [2, 1, 1], "a has a start and an end"
+    assert len(await fleet.events(run, EventType.STEP_STARTED)) == 3
+    assert not any(worker.said("redelivered") for worker in fleet.workers)
+
+
+async def test_a_clock_that_jumps_runs_no_step_twice(fleet: Fleet) -> None:
+    for _ in range(2):
+        await fleet.worker()
+    runs = [await fleet.start(app.held_then_marks) for _ in range(4)]
+    await fleet.effects.started("a", 4)
+    owners = [owner for run in runs if (owner := (await fleet.running(run)).owner) is not None]
+    jumped = time.time() + 3600
+    await fleet.set_clock(jumped)
+
+    async def all_renewed() -> bool:
+        return all([await _renewed(fleet, owner, after=jumped) for owner in owners])
+
+    await until("their holders renew them", all_renewed)
+    fleet.effects.open_gate("a")
+    for run in runs:
+        assert await run.return_value(timeout=10) == ["a", "b", "c"]
+        assert len(await fleet.events(run, EventType.STEP_STARTED)) == 3
+    assert len(fleet.effects.starts("a")) == 4
+    assert not any(worker.said("redelivered") for worker in fleet.workers)
+
+
+async def _renewed(fleet: Fleet, owner: Held, *, after: float) -> bool:
+    return not (await fleet.delivery(owner)).doubted and await fleet.deadline(owner) > after
+
+
+async def test_a_redelivery_to_the_worker_that_holds_the_run_starts_nothing(fleet: Fleet) -> None:
     await fleet.worker()
     run = await fleet.start(app.held_then_marks)
     await fleet.effects.started("a")
     owner = (await fleet.running(run)).owner
     assert owner is not None
-    await fleet.lapse(owner)
 
     async def redelivered() -> bool:
+        if not fleet.workers[0].said("redelivered"):
+            await fleet.rob(owner)
         return fleet.workers[0].said("redelivered")
 
     await until("the redelivery", redelivered)
@@ -143,9 +189,8 @@ async def test_a_false_redelivery_to_the_worker_that_holds_the_run_starts_nothin
     assert len(await fleet.events(run, EventType.STEP_STARTED)) == 3
 
 
-async def test_after_a_false_redelivery_to_another_worker_the_first_one_stops_and_what_follows_runs_once(
-    fleet: Fleet,
-) -> None:
+async def test_a_worker_robbed_while_it_lives_stops_and_what_follows_runs_once(fleet: Fleet) -> None:
+    """As after a whole lease without a renewal: the code of the first one may run until it hears of it."""
     first = await fleet.worker()
     run = await fleet.start(app.held_then_marks)
     await fleet.effects.started("a")
@@ -154,9 +199,9 @@ async def test_after_a_false_redelivery_to_another_worker_the_first_one_stops_an
     assert owner is not None
 
     async def taken_by_the_second() -> bool:
-        holder = await fleet.holder(owner)
+        holder = (await fleet.delivery(owner)).holder
         if f"-{second.pid}-" not in holder:
-            await fleet.lapse(owner)
+            await fleet.rob(owner)
         return f"-{second.pid}-" in holder
 
     await until("the second worker takes the message", taken_by_the_second)

@@ -18,7 +18,7 @@ from world_redis.messages import Delivery, Held, Kind, RunContext, RunMessage
 from world_redis.queue import Queue
 from world_redis.runs import Runs
 from world_redis.scripts import Switches
-from world_redis.transition import ChildStart, Decision, Epoch, Fact, Reply, Send, Transition
+from world_redis.transition import ChildStart, Decision, Epoch, Fact, OpenStep, Reply, Send, Transition
 from world_redis.world import RedisWorld
 
 E = EventType
@@ -122,6 +122,12 @@ class StoreKit:
 
     # -- shortcuts -------------------------------------------------------------------------------
 
+    async def lease_passes(self, *, short_of: int = 0) -> None:
+        """A lease goes by, less `short_of` ms; halfway somebody looks at what is due, as a fleet does."""
+        await self.clock.advance(LEASE // 2)
+        await self.take("onlooker", runs=0, steps=0)
+        await self.clock.advance(LEASE - LEASE // 2 - short_of)
+
     async def start(self, *, run_id: str = "", queue: str = "default", **options: Any) -> str:
         run_id = run_id or new_run_id(0)
         answer = await self.runs.start(run_id, run_message(run_id, queue), b"input", **options)
@@ -166,6 +172,12 @@ class StoreKit:
         snapshot = await self.log().read(run_id)
         assert snapshot is not None
         return snapshot.record
+
+    async def step(self, run_id: str, id: str = "s1") -> OpenStep:
+        """An open step as a session's table shows it."""
+        snapshot = await self.log().read(run_id, table=True)
+        assert snapshot is not None and snapshot.table is not None
+        return next(step for step in snapshot.table.steps if step.id == id)
 
     async def types(self, run_id: str) -> list[str]:
         snapshot = await self.log().read(run_id)

@@ -6,7 +6,7 @@ from tests.lua.kit import LEASE, A, E, Session, StoreKit
 from world_redis.ids import new_mark
 from world_redis.messages import Delivery, Kind
 from world_redis.queue import Claim
-from world_redis.transition import Decision, Fact, OpenStep, Send
+from world_redis.transition import Decision, Fact, Send
 
 
 async def _queued(kit: StoreKit) -> tuple[Session, Delivery]:
@@ -20,18 +20,12 @@ async def _claim(kit: StoreKit, delivery: Delivery, consumer: str = "c2") -> Cla
     return await kit.queue(consumer).claim(delivery)
 
 
-async def _step(kit: StoreKit, session: Session, id: str = "s1") -> OpenStep:
-    snapshot = await kit.log().read(session.run_id, table=True)
-    assert snapshot is not None and snapshot.table is not None
-    return next(step for step in snapshot.table.steps if step.id == id)
-
-
 async def test_a_claim_stamps_the_step_and_arms_the_rescue(kit: StoreKit) -> None:
     session, delivery = await _queued(kit)
     claim = await _claim(kit, delivery)
     assert (claim.answer, claim.starts, claim.errors, claim.crashes) == (A.OK, 1, 0, 0)
     assert claim.first_started == claim.now == kit.clock.now
-    step = await _step(kit, session)
+    step = await kit.step(session.run_id)
     assert (step.state, step.mode, step.owner, step.epoch) == ("running", "queue", delivery.held, claim.epoch)
     assert (step.owner_live, step.lease_left, step.has_message) == (True, LEASE, True)
     assert await kit.waiting(session.run_id) == {"wake": "f", "s1": "f", "rescue": "d"}
@@ -95,7 +89,7 @@ async def test_the_claim_of_an_ended_step_wakes_the_run_and_is_settled(kit: Stor
 async def test_the_claim_of_a_withdrawn_step_is_gone_and_settled(kit: StoreKit) -> None:
     session, delivery = await _queued(kit)
     await session.send(withdraws=["s1"])
-    assert (await _step(kit, session)).state == "withdrawn"
+    assert (await kit.step(session.run_id)).state == "withdrawn"
     assert (await _claim(kit, delivery)).answer is A.GONE
     assert await kit.waiting(session.run_id) == {"wake": "f"}
     await session.send(sends=[Send(Kind.STEP, "s1", "default")])
@@ -106,7 +100,7 @@ async def test_the_claim_on_a_finished_run_is_expired_although_the_step_reads_ru
     session, delivery = await _queued(kit)
     await _claim(kit, delivery)
     await session.send(decisions=[Decision(E.RUN_COMPLETED)], settles=[session.held])
-    await kit.clock.advance(LEASE + 1)
+    await kit.lease_passes()
     again = await kit.take_one("c3")
     claim = await _claim(kit, again, "c3")
     assert (claim.answer, claim.run_status) == (A.EXPIRED, "completed")
@@ -123,7 +117,7 @@ async def test_the_claim_of_nothing_is_settled(kit: StoreKit) -> None:
 async def test_only_the_holder_claims(kit: StoreKit) -> None:
     _, delivery = await _queued(kit)
     assert (await _claim(kit, delivery, "c3")).answer is A.LOST
-    await kit.clock.advance(LEASE + 1)
+    await kit.lease_passes()
     again = next(d for d in await kit.take("c3") if d.key == "s1")
     assert (await _claim(kit, delivery)).answer is A.SUPERSEDED
     assert (await _claim(kit, again, "c3")).answer is A.OK
@@ -166,7 +160,7 @@ async def test_only_errors_count_as_errors(kit: StoreKit, cause: str, errors: in
     await session.inline("s1")
     epoch = (session.epochs or {})["s1"]
     await session.send(facts=[Fact(E.STEP_RETRYING, "s1", epoch=epoch, cause=cause)])
-    step = await _step(kit, session)
+    step = await kit.step(session.run_id)
     assert (step.state, step.owner, step.starts, step.errors, step.crashes) == (
         "retrying",
         None,
@@ -183,11 +177,11 @@ async def test_a_later_delivery_of_the_owner_recovers_the_step(kit: StoreKit) ->
     session = await kit.session()
     await session.inline("s1")
     old = session.done("s1")
-    await kit.clock.advance(LEASE + 1)
+    await kit.lease_passes()
     again = Session(kit, session.run_id, await kit.take_one("c2"), "c2")
     reply = await again.send(decisions=[Decision(E.STEP_STARTED, "s1", mode="inline")], table=True)
     assert reply.decisions == [A.OK]
-    step = await _step(kit, session)
+    step = await kit.step(session.run_id)
     assert (step.starts, step.crashes, step.owner) == (2, 1, again.held)
     assert (await session.send(facts=[old])).facts == [A.SUPERSEDED]
     assert (await again.send(facts=[again.done("s1")])).facts == [A.OK]
@@ -196,7 +190,7 @@ async def test_a_later_delivery_of_the_owner_recovers_the_step(kit: StoreKit) ->
 async def test_the_end_of_the_old_execution_wins_before_the_new_start(kit: StoreKit) -> None:
     session = await kit.session()
     await session.inline("s1")
-    await kit.clock.advance(LEASE + 1)
+    await kit.lease_passes()
     again = Session(kit, session.run_id, await kit.take_one("c2"), "c2")
     assert (await session.send(facts=[session.done("s1")])).facts == [A.OK]
     reply = await again.send(decisions=[Decision(E.STEP_STARTED, "s1", mode="inline")])
@@ -211,7 +205,7 @@ async def test_a_start_under_a_live_owner_is_owned(kit: StoreKit) -> None:
     other = Session(kit, session.run_id, await kit.take_one("c2"), "c2")
     reply = await other.send(decisions=[Decision(E.STEP_STARTED, "s1", mode="inline")])
     assert (reply.answer, reply.decisions) == (A.CONFLICT, [A.OWNED])
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     reply = await other.send(decisions=[Decision(E.STEP_STARTED, "s1", mode="inline")])
     assert reply.decisions == [A.OK], "the owner's lease is over"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lua.kit import LEASE, RETENTION, A, E, Session, StoreKit, child_of
+from tests.lua.kit import RETENTION, A, E, Session, StoreKit, child_of
 from world_redis.errors import ScriptError
 from world_redis.ids import child_run_id
 from world_redis.messages import Kind
@@ -234,7 +234,7 @@ async def test_the_end_of_a_step_of_kind_child_comes_from_the_child_alone(kit: S
     parent, child = await _family(kit)
     reply = await Session(kit, parent.run_id, None).send(facts=[Fact(E.STEP_COMPLETED, "s1")])
     assert reply.facts == [A.SUPERSEDED]
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     assert (await kit.take_one()).run_id == child
 
 

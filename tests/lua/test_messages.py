@@ -60,7 +60,7 @@ async def test_queues_are_served_in_the_order_named(kit: StoreKit) -> None:
 async def test_a_lapsed_delivery_is_handed_out_again_with_the_next_number(kit: StoreKit) -> None:
     await kit.start()
     first = await kit.take_one("c1")
-    await kit.clock.advance(LEASE - 1)
+    await kit.lease_passes(short_of=1)
     assert await kit.take("c2") == []
     await kit.clock.advance(1)
     again = await kit.take_one("c2")
@@ -75,7 +75,7 @@ async def test_the_time_until_something_falls_due_is_told(kit: StoreKit) -> None
     assert (await queue.take(0, ["default"], runs=9, steps=9, empty=True)).due_in == 400
     await kit.clock.advance(400)
     assert len(await kit.take()) == 1
-    await kit.clock.advance(LEASE - 300)
+    await kit.lease_passes(short_of=300)
     assert (await queue.take(0, ["default"], runs=9, steps=9, empty=True)).due_in == 300
     await kit.clock.advance(300)
     assert (await queue.take(0, ["default"], runs=0, steps=9, empty=True)).due_in == 1000, (
@@ -152,7 +152,7 @@ async def test_attempts_count_crashes_alone_and_the_number_never_goes_back(kit: 
     for number in range(1, 4):
         delivery = await kit.take_one()
         assert (delivery.number, delivery.attempt) == (number, number)
-        await kit.clock.advance(LEASE)
+        await kit.lease_passes()
     delivery = await kit.take_one()
     assert await kit.queue().defer(0, [delivery.held]) == ["ok"]
     delivery = await kit.take_one()
@@ -163,7 +163,7 @@ async def test_a_poison_suspect_waits_for_an_empty_worker_and_goes_alone(kit: St
     suspect = await kit.start()
     for _ in range(2):
         await kit.take_one()
-        await kit.clock.advance(LEASE)
+        await kit.lease_passes()
     await kit.start()
     taken = await kit.queue("busy").take(0, ["default"], runs=9, steps=9, empty=False)
     assert (len(taken.deliveries), taken.crowded) == (1, True)
@@ -182,7 +182,7 @@ async def test_a_poison_suspect_waits_for_an_empty_worker_and_goes_alone(kit: St
 async def test_renewal_moves_the_deadline_of_the_holder_only(kit: StoreKit) -> None:
     session = await kit.session()
     for _ in range(3):
-        await kit.clock.advance(LEASE - 1)
+        await kit.lease_passes(short_of=1)
         assert await kit.queue().renew(0, [session.held]) == ["ok"]
     assert await kit.take("c2") == []
     words = await kit.queue("c2").renew(0, [session.held, Held("nothing", 1)])
@@ -198,6 +198,37 @@ async def test_a_lapsed_delivery_nobody_took_can_still_be_renewed(kit: StoreKit)
     assert await kit.take("c2") == []
 
 
+async def test_a_clock_that_jumps_robs_nobody_who_still_renews(kit: StoreKit) -> None:
+    """Also when the server hung for so long, or somebody moved the deadline."""
+    session = await kit.session()
+    await session.inline("s1")
+    await session.send(sends=[Send(Kind.STEP, "s1", "default")])
+    copy = await kit.take_one("c2")
+    await kit.clock.advance(1000 * LEASE)
+    assert (await kit.queue("c2").claim(copy)).answer is A.OWNED, "before anybody has doubted it"
+    assert [d.kind for d in await kit.take("c3")] == [], "its holder has half a lease to object"
+    await kit.clock.advance(LEASE // 2 - 1)
+    assert await kit.take("c3") == []
+    step = await kit.step(session.run_id)
+    assert (step.owner_live, step.lease_left) == (True, 1)
+    assert await kit.queue().renew(0, [session.held]) == ["ok"]
+    step = await kit.step(session.run_id)
+    assert (step.owner_live, step.lease_left) == (True, LEASE)
+    await kit.lease_passes(short_of=1)
+    assert await kit.take("c3") == [], "a doubt that was answered is forgotten"
+
+
+async def test_whoever_is_silent_after_the_clock_has_jumped_has_half_a_lease(kit: StoreKit) -> None:
+    session = await kit.session()
+    await kit.clock.advance(1000 * LEASE)
+    assert await kit.take("c2") == []
+    await kit.clock.advance(LEASE // 2)
+    again = await kit.take_one("c2")
+    assert again.held == Held(session.held.message_id, 2)
+    await kit.clock.advance(LEASE // 2)
+    assert await kit.take("c3") == [], "the doubt was about the earlier holder"
+
+
 async def test_renewals_tell_of_a_cancel_and_of_the_runs_end(kit: StoreKit) -> None:
     session = await kit.session()
     await kit.queued_step(session)
@@ -211,7 +242,7 @@ async def test_renewals_tell_of_a_cancel_and_of_the_runs_end(kit: StoreKit) -> N
     again = await kit.session()
     await kit.runs.terminate(again.run_id, b"", retention_ms=1000)
     assert await kit.queue().renew(0, [again.held]) == ["over"]
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     assert again.held.message_id in {d.message_id for d in await kit.take("c3")}, "it is renewed no longer"
 
 
@@ -422,11 +453,11 @@ async def test_a_new_server_robs_nobody_for_one_lease(kit: StoreKit) -> None:
     await kit.clock.advance(10 * LEASE)
     assert await kit.take("c3") == [], "nothing has lapsed"
     assert (await kit.queue("c2").claim(copy)).answer is A.OWNED, "no lease counts as over"
-    await kit.clock.advance(LEASE - 1)
+    await kit.lease_passes(short_of=1)
     assert await kit.queue().renew(0, [session.held]) == ["ok"]
     await kit.clock.advance(1)
     assert await kit.take("c3") == [], "its holder was there to renew it"
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     assert len(await kit.take("c3")) == 1
 
 

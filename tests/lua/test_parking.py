@@ -50,7 +50,8 @@ async def test_a_committed_pass_clears_the_time(kit: StoreKit) -> None:
     session = Session(kit, run_id, await kit.take_one())
     await session.send(decisions=[Decision(E.RUN_STARTED)])
     assert "refused_since" not in await kit.record(run_id)
-    await kit.clock.advance(PARK_AFTER)
+    await kit.clock.advance(PARK_AFTER - LEASE)
+    await kit.lease_passes()
     assert await _refuse(kit, run_id, await kit.take_one()) == "deferred"
 
 
@@ -141,7 +142,7 @@ async def test_a_step_that_crashed_too_often_fails_although_it_reads_running(kit
     await kit.queued_step(session)
     await session.send(settles=[session.held])
     await kit.queue("c2").claim(await kit.take_one("c2"))
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     assert await _bury(kit, await kit.take_one()) == "ok"
     assert (await kit.types(session.run_id))[-1] == "step_failed:s1"
     assert await kit.waiting(session.run_id) == {"wake": "r"}

@@ -45,7 +45,7 @@ async def test_while_the_owner_lives_it_moves_on(kit: StoreKit) -> None:
     session = await kit.session()
     await session.inline("s1")
     for _ in range(4):
-        await kit.clock.advance(LEASE - 10)
+        await kit.lease_passes(short_of=10)
         assert await kit.queue().renew(0, [session.held]) == ["ok"]
         assert await kit.take("c2") == []
     assert await _rescued(kit) == 0
@@ -54,7 +54,7 @@ async def test_while_the_owner_lives_it_moves_on(kit: StoreKit) -> None:
 async def test_a_redelivered_owner_is_a_living_owner(kit: StoreKit) -> None:
     session = await kit.session()
     await session.inline("s1")
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     assert [d.key for d in await kit.take("c2")] == ["wake"]
     assert await _rescued(kit) == 0
 
@@ -63,7 +63,7 @@ async def test_when_the_owner_is_gone_the_run_is_woken_and_the_step_is_for_other
     session = await kit.session()
     await session.inline("s1")
     await _lose_owner(kit, session)
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     wake = await kit.take_one("c2")
     assert (wake.kind, wake.key, wake.payload) == (Kind.RUN, "wake", b"rescue")
     other = Session(kit, session.run_id, wake, "c2")
@@ -79,13 +79,13 @@ async def test_it_looks_again_but_does_not_pile_up_wakes(kit: StoreKit) -> None:
     await session.inline("s1")
     await _lose_owner(kit, session)
     for _ in range(5):
-        await kit.clock.advance(LEASE)
+        await kit.lease_passes()
         await kit.take("full", runs=0, steps=0)
     assert await _rescued(kit) == 1
     assert await kit.waiting(session.run_id) == {"rescue": "d", "wake*": "r"}
     (wake,) = await kit.take("c2")
     await kit.queue("c2").defer(0, [wake.held], due_in=LEASE * 3)
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     await kit.take("full", runs=0, steps=0)
     assert await _rescued(kit) == 1, "the wake was put off, it is not gone"
 
@@ -96,10 +96,10 @@ async def test_a_parked_run_is_not_woken(kit: StoreKit) -> None:
     await kit.queue().refuse(
         session.run_id, [session.held], reason="X", detail="", build="b", park_after=0, back_in=0
     )
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     assert await kit.take("c2") == []
     await kit.runs.unpark(session.run_id)
-    await kit.clock.advance(LEASE)
+    await kit.lease_passes()
     assert {d.payload for d in await kit.take("c2")} == {b"look", b"rescue"}
 
 
@@ -110,7 +110,7 @@ async def test_any_owner_that_is_gone_counts(kit: StoreKit) -> None:
     step = await kit.take_one("c2")
     await kit.queue("c2").claim(step)
     await _lose(kit, session.run_id, "s2")
-    await kit.clock.advance(LEASE - 1)
+    await kit.lease_passes(short_of=1)
     await kit.queue().renew(0, [session.held])
     await kit.clock.advance(1)
     assert [d.payload for d in await kit.take("c3")] == [b"rescue"]

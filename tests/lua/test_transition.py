@@ -373,7 +373,7 @@ async def test_a_transition_names_message_delivery_and_sequence(
     kit: StoreKit, number: int, seq: int, consumer: str, answer: A
 ) -> None:
     session = await kit.session()
-    await kit.clock.advance(30_001)
+    await kit.lease_passes()
     again = await kit.take_one("c2")
     assert (again.message_id, again.number) == (session.held.message_id, 2)
     writer = Session(kit, session.run_id, session.delivery, consumer)
@@ -393,7 +393,7 @@ async def test_the_same_number_with_another_mark_is_lost(kit: StoreKit) -> None:
 async def test_a_late_writer_keeps_its_result_and_nothing_else(kit: StoreKit) -> None:
     session = await kit.session()
     await session.inline("s1")
-    await kit.clock.advance(30_001)
+    await kit.lease_passes()
     await kit.take_one("c2")
     reply = await session.send(
         facts=[session.done("s1")], advanced=True, decisions=[Decision(E.STEP_CREATED, "s2")]

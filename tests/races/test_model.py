@@ -358,7 +358,7 @@ class Model:
                 await self._finish(delivery)
             if not self.runs:
                 return
-            await self.kit.clock.advance(LEASE)
+            await self.kit.lease_passes()
         raise AssertionError(f"not home: {self.runs}, {await self.kit.waiting(self.runs[0])}")
 
     async def _close_hooks(self, run: str) -> None:

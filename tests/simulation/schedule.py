@@ -15,8 +15,11 @@ from random import Random
 from typing import Any
 
 from worker.runtime.host import Limits
+from worker.runtime.stepcall import StepRun
 from worker.sdk.step import StepMetadata
+from world_redis.entities import MessageState
 from world_redis.ids import short_id
+from world_redis.messages import Held
 from world_redis.scripts import ScriptCall
 
 from . import invariants
@@ -50,11 +53,16 @@ class Execution:
     worker: SimWorker
     run: str
     step: str  # short
-    slot: int  # of its step_started
+    flight: StepRun
     attempt: int
     label: str
     over: bool = False
     ended: bool = False  # over, and its worker lived
+
+    @property
+    def unclaimed(self) -> bool:
+        """It runs ahead of its claim, or has lost it."""
+        return self.flight.order.epoch.mark == b""
 
 
 @dataclass
@@ -82,6 +90,8 @@ class Schedule:
         self.settling = False
         self.problems: list[str] = []
         self._made = 0
+        self.skew = 0  # ms by which the server's clock has jumped ahead
+        self._in_flight: dict[str, MessageState] = {}  # as the last look saw them
         self.ghosts: list[tuple[str, ScriptCall]] = []
         self.people = People(self)
         self.trouble = Trouble(self)
@@ -159,15 +169,15 @@ class Schedule:
 
     @property
     def now(self) -> int:
-        """ms"""
-        return EPOCH + round(self.loop.clock * 1000)
+        """ms, by the server's clock"""
+        return EPOCH + self.skew + round(self.loop.clock * 1000)
 
     def _advance(self) -> None:
         """To the next moment at which anything falls due, or a little; never past a healthy renewal."""
         known = [due for due in self.store.due_times() if due > self.now]
         timer = self.loop.next_timer()
         if timer is not None:
-            known.append(max(self.now + 1, EPOCH + math.ceil(timer * 1000)))
+            known.append(max(self.now + 1, EPOCH + self.skew + math.ceil(timer * 1000)))
         known.sort()
         if self.settling or not known or self.rng.random() < 0.7:
             target = known[0] if known else self.now + 100
@@ -177,7 +187,7 @@ class Schedule:
         for worker in self.living():
             if target - worker.renewed_at >= LEASE // 3 and not worker.paused and not worker.silent:
                 worker.renew()
-        self.loop.clock = (target - EPOCH) / 1000
+        self.loop.clock = (target - EPOCH - self.skew) / 1000
         self.store.pin(self.now)
         self.note("time passes")
 
@@ -289,6 +299,8 @@ class Schedule:
             question = asked(self.names, each.call)
             reply = self.store.run(each.call, resent=each.sent)
             self.note(f"{each.worker.name} {question} → {answered(self.names, each.call, reply)}{said}")
+            if each.call.script == "take":
+                self._look_at_robbery(reply)
             self.look()
         each.sent = True
         return reply
@@ -297,7 +309,21 @@ class Schedule:
         """Assert what must be so after every script call."""
         state = self.store.dump(logs=self.count % 8 == 0)
         self.problems += invariants.at_every_step(self, state)
+        self._in_flight = {id: message for id, message in state.messages.items() if message.state == "f"}
         self._judge()
+
+    def _look_at_robbery(self, taken: list[Any]) -> None:
+        """Nothing is taken from a worker that has renewed it in time, whatever the server's clock does."""
+        for id, number, *_ in taken[1]:
+            before = self._in_flight.get(id.decode())
+            if before is None or before.number == number:
+                continue
+            for worker in self.living():
+                keeps = Held(before.id, before.number) in worker.holdings
+                if worker.name == before.holder and keeps and worker.renews:
+                    self.problems.append(
+                        f"{self.names.message(before.id)} was taken from {worker.name}, which renews it"
+                    )
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -315,6 +341,7 @@ class Schedule:
             park_after=5_000 if self.weather.tight else NEVER,
             inline_ownership=self.weather.switches.inline_ownership,
             queue_backstop=self.weather.switches.queue_backstop,
+            async_step_completed=self.weather.deferred,
             strict=True,
         )
         both = whole or rng.random() < 0.7 or not self._serves("side")
@@ -372,7 +399,7 @@ class Schedule:
 
     def _troubles(self) -> list[Callable[[], object]]:
         trouble = self.trouble
-        acts = [trouble.pause, trouble.silence, trouble.kill_any, trouble.restart, trouble.rob]
+        acts = [trouble.pause, trouble.silence, trouble.kill_any, trouble.restart, trouble.rob, trouble.jump]
         if self.weather.forgetful:
             acts += [trouble.remember] * 4
             acts += [trouble.go_back] * (2 if trouble.remembers else 0)
@@ -418,7 +445,8 @@ class Schedule:
         slot = metadata.fencing_token & 0xFFFFF
         step = short_id(metadata.step_id)
         label = f"{self.names.run(metadata.run_id)}.{step} e{slot}"
-        execution = Execution(worker, metadata.run_id, step, slot, metadata.attempt, label)
+        flight = worker.host.flights[metadata.run_id, step]
+        execution = Execution(worker, metadata.run_id, step, flight, metadata.attempt, label)
         self.note(f"{worker.name} runs {label} attempt {metadata.attempt}")
         if self.owned and not self.went_back:
             self._look_at_twins(execution)
@@ -432,14 +460,18 @@ class Schedule:
     def _look_at_twins(self, execution: Execution) -> None:
         for other in self.executions:
             twins = not other.over and (other.run, other.step) == (execution.run, execution.step)
-            if twins and self._holds(other) and self._holds(execution):
+            if twins and other.worker is execution.worker and other.unclaimed:
+                self.problems.append(f"{execution.label} runs beside {other.label}, which has no claim")
+            elif twins and self._holds(other) and self._holds(execution):
                 self.problems.append(
                     f"{execution.label} and {other.label} run at once, both under live leases"
                 )
 
     def _holds(self, execution: Execution) -> bool:
         """Is the delivery that this execution was started under still its worker's, before its deadline?"""
-        log, slot = self.store.keys.run(PARTITION, execution.run)[1], f"{execution.slot}-0"
+        if execution.unclaimed:
+            return False
+        log, slot = self.store.keys.run(PARTITION, execution.run)[1], f"{execution.flight.order.epoch.slot}-0"
         entry: Any = self.store.client.xrange(log, slot, slot)
         id, number, _ = entry[0][1][b"x"].decode().rsplit(":", 2)
         message = self.store.dump(logs=False).messages.get(id)
@@ -447,4 +479,5 @@ class Schedule:
             return False
         deadline = self.store.client.zscore(self.store.keys.queue(PARTITION, message.queue)[2], id)
         amnesty = int(self.store.client.hget(self.store.keys.partition(PARTITION)[0], "amnesty") or 0)
-        return message.holder == execution.worker.name and max(deadline or 0, amnesty) > self.now
+        until = max(deadline or 0, amnesty) + (0 if message.doubted else LEASE // 2)
+        return message.holder == execution.worker.name and until > self.now

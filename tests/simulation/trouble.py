@@ -8,6 +8,7 @@ from world_redis.messages import RESCUE
 
 from .store import PARTITION
 from .trace import answered, asked
+from .weather import LEASE
 from .worker import SimWorker
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ class Trouble:
         if self._s.store.restarts < _RESTARTS:
             self._s.store.restarts += 1
             self._s.note("the server restarts")
+
+    def jump(self) -> None:
+        """The server's clock is set ahead; nobody else's is."""
+        ahead = self._s.rng.choice((LEASE, 30 * LEASE))
+        self._s.skew += ahead
+        for worker in self._s.workers:
+            worker.renewed_at += ahead
+        self._s.store.pin(self._s.now)
+        self._s.note(f"the server's clock jumps ahead by {ahead} ms")
 
     def remember(self) -> None:
         self._snapshot = self._s.store.snapshot()

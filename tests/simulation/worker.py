@@ -22,6 +22,7 @@ from world_redis.queue import Queue, renewed
 from world_redis.scripts import ScriptCall, script_call
 
 from .store import PARTITION, at_once
+from .weather import LEASE
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -168,6 +169,12 @@ class SimWorker:
     def gone(self) -> bool:
         """Drained: it has nothing and takes nothing."""
         return self.host.draining and not self.dead and not self.schedule.loop.tasks_of(self)
+
+    @property
+    def renews(self) -> bool:
+        """It does what a healthy keeper does, and has done so for a while."""
+        awake = not (self.paused or self.silent)
+        return awake and self.schedule.now - self.renewed_at <= LEASE // 3
 
     async def park(self, what: str, label: str, **more: Any) -> Any:
         """Wait until the schedule lets this go on."""

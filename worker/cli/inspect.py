@@ -31,7 +31,7 @@ class Pending:
     number: int  # of the last hand-out
     attempt: int
     worker: str  # that holds it
-    until: datetime | None  # due time, or deadline when in flight
+    until: datetime | None  # due time, or the end of its lease when in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +103,23 @@ async def _messages(world: RedisWorld, run_id: str, owners: set[str]) -> list[Pe
     partition, keys = partition_of(run_id), world.keys
     out = pairs(await world.command("HGETALL", keys.run(partition, run_id)[3]))
     ids = sorted({value.decode() for value in out.values()} | owners)
+    lease = int(await world.command("HGET", keys.partition(partition)[0], "lease"))
     found = []
     for id in ids:
         raw: Any = await world.command("HGET", keys.partition(partition)[1], id)
         if raw is not None:
             message = message_of(id, raw)
-            found.append(await _pending(world, keys, partition, message))
+            found.append(await _pending(world, keys, partition, message, lease))
     return found
 
 
-async def _pending(world: RedisWorld, keys: Keys, partition: int, m: MessageState) -> Pending:
+async def _pending(world: RedisWorld, keys: Keys, partition: int, m: MessageState, lease: int) -> Pending:
     _, delayed, flight, *_ = keys.queue(partition, m.queue)
     place = {"d": delayed, "f": flight}.get(m.state)
     score: Any = await world.command("ZSCORE", place, m.id) if place else None
     holder = m.holder if m.state == "f" else ""
-    until = None if score is None else _moment(float(score))
+    objecting = lease / 2 if m.state == "f" and not m.doubted else 0  # the half of its lease still to come
+    until = None if score is None else _moment(float(score) + objecting)
     return Pending(m.id, m.key, m.kind, m.queue, _STATES[m.state], m.number, m.attempt, holder, until)
 
 

@@ -1,11 +1,11 @@
--- Keep deliveries: move the deadlines of those this worker still holds one lease ahead.
+-- Keep deliveries: those this worker still holds are its own for one lease from now.
 --
 -- ARGV[3]  [1 consumer, 2 list of [message id, number]]
 -- Answers  ['ok', one word for each: ok · cancel (held; the run was asked to cancel) · stop (held; the body
 --           has cancelled this step's call) · over (the run has ended: renewed no longer) · superseded ·
 --           lost · gone, now]
 --
--- Resend   moves the same deadlines again.
+-- Resend   begins the same leases again.
 --
 -- Runs when memory is full too: a full server must not lapse every lease.
 
@@ -18,7 +18,9 @@ for i, item in ipairs(A[2]) do
   if word == 'ok' and m.cancel == 3 then
     word = 'over' -- not moved: it lapses, and whoever takes it settles it
   elseif word == 'ok' then
-    call('ZADD', Q[m.queue].flight, 'XX', int(now + LEASE), m.id)
+    local doubted = m.doubted == 1
+    lease_begin(m)
+    if doubted then message_save(m) end
     if m.cancel > 0 then word = m.cancel == 1 and 'cancel' or 'stop' end
   end
   words[i] = word

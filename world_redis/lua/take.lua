@@ -8,10 +8,10 @@
 --
 -- Resend   hands out once more what the earlier sending of this very call did (by its mark), unchanged.
 --
--- Order: lapsed deliveries are handed out first (their steps then have a living owner again, and the rescue
--- has nothing to do) · due messages become ready · then the ready ones, oldest first. With a budget of 0 it
+-- Order: lapsed deliveries are doubted, or handed out when they have been (their steps then have a living owner
+-- again, and the rescue has nothing to do) · due messages become ready · then the ready ones, oldest first. With a budget of 0 it
 -- only promotes, which is how a full worker still keeps time for the fleet.
--- A hand-out sets holder, number + 1 and the deadline; that moment ends what the earlier delivery owned.
+-- A hand-out sets holder, number + 1 and the lease; that moment ends what the earlier delivery owned.
 -- A wake that a rescue sends has the payload 'rescue'; every other wake but the first has none.
 --
 -- Prevents: a worker taking more than it can run; two holders of one delivery; a message in no place.
@@ -91,7 +91,7 @@ end
 local function hand_out(m, attempt)
   m.state, m.entry, m.number, m.attempt = 'f', '', m.number + 1, attempt
   m.holder, m.seq, m.answer = CONSUMER, 0, MARK
-  call('ZADD', Q[m.queue].flight, int(now + LEASE), m.id)
+  lease_begin(m)
   message_save(m)
   deliver(m)
 end
@@ -117,6 +117,8 @@ local function take_lapsed(queue)
       local m = message_load(id)
       if not m then
         call('ZREM', Q[queue].flight, id)
+      elseif m.doubted == 0 then
+        lease_doubt(m)
       elseif admit(m, m.attempt + 1) then
         hand_out(m, m.attempt + 1)
       else

@@ -37,11 +37,12 @@ local function num(value)
   return tonumber(value) or 0
 end
 
-local now, amnesty, LEASE, clock
+local now, amnesty, LEASE, DOUBT, clock
 do
   local record = call('HMGET', K.record, 'server', 'lease', 'queues', 'amnesty', 'last', 'offset', 'pin')
   if not record[1] then return pack({ 'closed' }) end
   LEASE = num(record[2])
+  DOUBT = floor(LEASE / 2) -- see 20_messages
   if record[3] ~= ARGV[2] then
     for _, name in ipairs(unpack_value(record[3])) do
       if not Q[name] then return pack({ 'keys', unpack_value(record[3]) }) end

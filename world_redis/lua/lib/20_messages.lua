@@ -1,5 +1,10 @@
 -- Messages: a header and a payload in `messages`, and one place of waiting: ready, delayed or in flight.
 -- state: 'r' ready, 'd' delayed, 'f' in flight.
+--
+-- A delivery's lease has two halves. Its deadline in `flight` is that of the first: renewing or handing it out
+-- sets it half a lease ahead. When it passes, the delivery is *doubted* for the second half, in which a holder
+-- that lives renews it (it does so every third of a lease); only then is it handed out again. So a clock that
+-- jumps, or a server that hung for an hour, robs nobody who still works.
 
 local minted = 0
 
@@ -10,13 +15,14 @@ local function message_load(id)
   return {
     id = id, kind = h[1], run = h[2], key = h[3], queue = h[4], state = h[5], entry = h[6], number = h[7],
     attempt = h[8], holder = h[9], seq = h[10], answer = h[11], published = h[12], cancel = h[13], owners = h[14],
+    doubted = h[15],
   }
 end
 
 local function message_save(m)
   call('HSET', K.messages, m.id, pack({
     m.kind, m.run, m.key, m.queue, m.state, m.entry, m.number,
-    m.attempt, m.holder, m.seq, m.answer, m.published, m.cancel, m.owners,
+    m.attempt, m.holder, m.seq, m.answer, m.published, m.cancel, m.owners, m.doubted,
   }))
 end
 
@@ -62,6 +68,7 @@ local function message_publish(kind, run, key, queue, payload, due)
   local m = {
     id = PREFIX .. '-' .. minted, kind = kind, run = run, key = key, queue = queue, state = '', entry = '',
     number = 0, attempt = 0, holder = '', seq = 0, answer = '', published = now, cancel = 0, owners = {},
+    doubted = 0,
   }
   message_place(m, due)
   message_save(m)
@@ -110,12 +117,24 @@ local function message_settle(run, m)
   if run and call('HGET', run.keys.out, m.key) == m.id then call('HDEL', run.keys.out, m.key) end
 end
 
--- ms until the deadline of whoever holds the message; 0 when nobody does or it has passed. Never above
--- the lease, whatever the clocks say.
+-- The holder was heard: a whole lease from now.
+local function lease_begin(m)
+  m.doubted = 0
+  call('ZADD', Q[m.queue].flight, int(now + LEASE - DOUBT), m.id)
+end
+
+local function lease_doubt(m)
+  m.doubted = 1
+  call('ZADD', Q[m.queue].flight, int(now + DOUBT), m.id)
+  message_save(m)
+end
+
+-- ms until whoever holds the message loses it; 0 when nobody does or it is time. Never above the lease,
+-- whatever the clocks say.
 local function lease_left(m)
   if not m or m.state ~= 'f' then return 0 end
   local deadline = max(num(call('ZSCORE', Q[m.queue].flight, m.id)), amnesty)
-  return max(0, min(LEASE, deadline - now))
+  return min(LEASE, max(0, deadline - now) + (m.doubted == 1 and 0 or DOUBT))
 end
 
 -- Is (id, number, holder) the delivery that holds the message now?
