@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
@@ -24,6 +23,7 @@ from redis.exceptions import (
 from world_redis.errors import AccessRefused, LayoutMismatch, StoreUnavailable
 from world_redis.keys import LAYOUT, Keys
 from world_redis.link import Link
+from world_redis.roster import live_lines
 from world_redis.scripts import SCRIPTS, Switches, command, script_call, unpack_reply
 
 from .runtime.telemetry import Metric
@@ -101,7 +101,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class LiveWorker:
-    """What a worker has last said of itself, at most two leases ago."""
+    """What a worker has last said of itself, at most three leases ago."""
 
     id: str
     build: str
@@ -143,6 +143,10 @@ class FleetReader:
         self._keys = Keys(namespace)
         self._queues: dict[int, list[str]] = {number: [] for number in range(partitions)}
         self._link: Link | None = None
+
+    @property
+    def namespace(self) -> str:
+        return self._keys.namespace
 
     async def read(self, *, deliveries: int = 0) -> Fleet:
         """The fleet now, with at most `deliveries` of each queue and partition.
@@ -198,15 +202,10 @@ class FleetReader:
 
 
 def _live_workers(record: dict[str, bytes], now: int) -> list[LiveWorker]:
-    """Workers that have renewed their line within two leases."""
     found = []
-    for name, value in record.items():
-        if name.startswith("worker:"):
-            about = orjson.loads(value)
-            age = max(0, now - about["seen"]) / 1000
-            if age < 2 * about["lease"]:
-                said = {field: about[field] for field in LiveWorker.__slots__ if field != "seen_seconds"}
-                found.append(LiveWorker(**said, seen_seconds=age))
+    for about in live_lines(record, now).values():
+        said = {field: about[field] for field in LiveWorker.__slots__ if field != "seen_seconds"}
+        found.append(LiveWorker(**said, seen_seconds=max(0, now - about["seen"]) / 1000))
     return sorted(found, key=lambda worker: worker.id)
 
 

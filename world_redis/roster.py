@@ -30,12 +30,17 @@ async def live_workers(world: RedisWorld) -> dict[str, dict[str, Any]]:
     """Worker id → its line, of those that announced themselves lately."""
     reply = await world.command("HGETALL", world.keys.namespace_record())
     fields = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    now, found = await _server_ms(world), {}
-    for name, value in fields:
-        if name.startswith(_PREFIX.encode()):
+    return live_lines({name.decode(): value for name, value in fields}, await _server_ms(world))
+
+
+def live_lines(record: Mapping[str, bytes], now: int) -> dict[str, dict[str, Any]]:
+    """The same from the fields of the namespace record; `now` is the server's time in ms."""
+    found = {}
+    for name, value in record.items():
+        if name.startswith(_PREFIX):
             line = json.loads(value)
             if line["seen"] + _SILENT_LEASES * line["lease"] * 1000 > now:
-                found[name.decode().removeprefix(_PREFIX)] = line
+                found[name.removeprefix(_PREFIX)] = line
     return found
 
 

@@ -22,7 +22,8 @@ from rich.table import Table
 from world_redis.embedded import EmbeddedServerError
 from world_redis.errors import AccessRefused, ScriptError, StoreError, StoreUnavailable
 
-from ..addresses import running_server
+from ..addresses import resolve, running_server
+from ..fleet import FleetReader
 from ..sdk.client import Client
 from ..sdk.errors import WorkflowError
 from ..settings import Settings, SettingsError, redact_url, variable_of
@@ -105,6 +106,19 @@ def naming_the_server(settings: Settings) -> Iterator[None]:
         yield
     except (StoreUnavailable, AccessRefused, ScriptError) as error:
         raise Failure(f"{error} ({variable_of('redis_url')}={redact_url(settings.url)})") from error
+
+
+@contextmanager
+def fleet_reader() -> Iterator[FleetReader]:
+    """A view of the namespace that the settings name."""
+    settings = client_settings()
+    url, server = resolve(settings.url)
+    try:
+        with naming_the_server(settings):
+            yield FleetReader(url, namespace=settings.namespace, partitions=settings.partitions)
+    finally:
+        if server is not None:
+            server.stop()
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from world_redis.liveness import Breach, check, read_partition
 from world_redis.runs import parked_runs
 from world_redis.world import RedisWorld
 
+from ..fleet import FleetReader
 from ..settings import DEFAULT_METRICS_PORT, Settings
 from .commands import Failure, client_settings, connected, counted, json_option, print_json, print_table
 from .loading import shadows
-from .queues import live_workers, queue_states
 
 _MOMENT = 0.5  # seconds
 
@@ -116,14 +116,18 @@ async def _server(world: RedisWorld) -> AsyncIterator[Finding]:
 
 
 async def _fleet(world: RedisWorld) -> AsyncIterator[Finding]:
-    workers = await live_workers(world)
-    yield Finding("workers", "ok" if workers else "warning", f"{len(workers)} live")
-    builds = sorted({worker.build for worker in workers})
+    reader = FleetReader(world.url, namespace=world.keys.namespace, partitions=len(world.partitions))
+    try:
+        fleet = await reader.read()
+    finally:
+        await reader.close()
+    yield Finding("workers", "ok" if fleet.workers else "warning", f"{len(fleet.workers)} live")
+    builds = sorted({worker.build for worker in fleet.workers})
     if len(builds) > 1:
         yield Finding("builds", "warning", f"several at once: {', '.join(builds)}")
-    for state in await queue_states(world, workers):
-        if state.backlog and not state.workers:
-            text = f"queue {state.queue!r} has {counted(state.backlog, 'message')} and no worker"
+    for figures in fleet.queues:
+        if figures.backlog and not figures.workers:
+            text = f"queue {figures.queue!r} has {counted(figures.backlog, 'message')} and no worker"
             yield Finding("queues", "problem", text)
 
 

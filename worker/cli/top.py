@@ -15,9 +15,8 @@ from rich.text import Text
 
 from world_redis.errors import StoreUnavailable
 
-from ..addresses import resolve
 from ..fleet import Fleet, FleetReader, InFlight, LiveWorker, QueueFigures, Rate, rates
-from .commands import client_settings, console, counted, naming_the_server, print_json, table_of
+from .commands import console, counted, fleet_reader, print_json, table_of
 
 MOST_DELIVERIES = 500  # of each queue and partition that are looked at
 _OF_SCREEN = 2  # one line in so many may show a delivery
@@ -38,24 +37,18 @@ class View:
               help="Seconds between two looks; rates are over one interval.")  # fmt: skip
 def top(once: bool, as_json: bool, interval: float) -> None:
     """Show the fleet at work: workers, their deliveries and leases left, queues, rates. Ctrl-C ends it."""
-    settings = client_settings()
-    url, server = resolve(settings.url)
-    reader = FleetReader(url, namespace=settings.namespace, partitions=settings.partitions)
     try:
-        with naming_the_server(settings):
-            asyncio.run(_show(reader, interval, once=once, as_json=as_json, namespace=settings.namespace))
+        with fleet_reader() as reader:
+            asyncio.run(_show(reader, interval, once=once, as_json=as_json))
     except KeyboardInterrupt:
         pass
-    finally:
-        if server is not None:
-            server.stop()
 
 
-async def _show(reader: FleetReader, interval: float, *, once: bool, as_json: bool, namespace: str) -> None:
+async def _show(reader: FleetReader, interval: float, *, once: bool, as_json: bool) -> None:
     try:
         before = await reader.read(deliveries=MOST_DELIVERIES)
         if not (once or as_json):
-            await _watch(reader, interval, before, namespace)
+            await _watch(reader, interval, before)
             return
         await asyncio.sleep(interval)
         fleet = await reader.read(deliveries=MOST_DELIVERIES)
@@ -63,18 +56,18 @@ async def _show(reader: FleetReader, interval: float, *, once: bool, as_json: bo
         if as_json:
             print_json(view)
         else:
-            console().print(render(view, namespace))
+            console().print(render(view, reader.namespace))
     finally:
         await reader.close()
 
 
-async def _watch(reader: FleetReader, interval: float, before: Fleet, namespace: str) -> None:
+async def _watch(reader: FleetReader, interval: float, before: Fleet) -> None:
     view, trouble = View(before, []), ""
     screen = console()
     with Live(console=screen, screen=screen.is_terminal, auto_refresh=False) as live:
         while True:
             lines = max(5, screen.height // _OF_SCREEN)
-            live.update(render(view, namespace, lines=lines, trouble=trouble), refresh=True)
+            live.update(render(view, reader.namespace, lines=lines, trouble=trouble), refresh=True)
             await asyncio.sleep(interval)
             try:
                 fleet, trouble = await reader.read(deliveries=MOST_DELIVERIES), ""
