@@ -78,6 +78,9 @@ class Settings(BaseSettings):
     )
     inline_ownership: bool = Field(True, description="0: every pending step goes to the queue again")
     queue_owned_backstop: bool = Field(True, description="0: running queued steps are queued again at once")
+    async_step_completed: bool = Field(
+        False, description="1: a step may begin before the end of the one before it is recorded"
+    )
     max_inline_steps: int = Field(3, ge=1, le=16, description="bodies one run may have in flight here")
 
     # --- limits -----------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def message_of(id: str, raw: bytes) -> MessageState:
 
 
 class StepState(NamedTuple):
-    """A step's entity (see ``lua/lib/30_runs.lua``)."""
+    """A step's entity (see ``lua/lib/35_entities.lua``)."""
 
     state: str  # created | running | retrying | withdrawn
     mode: str  # inline | queue | external | child, while running

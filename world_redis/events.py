@@ -143,7 +143,6 @@ RULES: tuple[Rule, ...] = (
 # fmt: on
 
 RULE: Mapping[EventType, Rule] = {rule.type: rule for rule in RULES}
-RULE_BY_CODE: Mapping[str, Rule] = {rule.code: rule for rule in RULES}
 
 
 class Position(NamedTuple):

@@ -29,8 +29,8 @@ in its name. A server that holds another LAYOUT of the namespace is refused at c
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 LAYOUT = "1"
@@ -54,6 +54,9 @@ class Keys:
     """Key builders of one namespace."""
 
     namespace: str
+    _shared: dict[tuple[int, *tuple[str, ...]], list[str]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def _prefix(self) -> str:
@@ -82,18 +85,22 @@ class Keys:
 
     def run(self, partition: int, run_id: str) -> list[str]:
         """In the order of RUN_KEYS."""
-        tag = self._tag(partition)
-        return [f"{tag}:{run_id}:{name}" for name in RUN_KEYS]
+        head = f"{self._tag(partition)}:{run_id}:"
+        return [head + name for name in RUN_KEYS]
 
     def done_channel(self, partition: int, run_id: str) -> str:
         """Where the end of a run is published, with its status as the message: a hint, never kept."""
         return f"{self.run(partition, run_id)[0]}:done"
 
-    def script_keys(self, partition: int, queues: Iterable[str], runs: Iterable[str]) -> list[str]:
+    def script_keys(self, partition: int, queues: Sequence[str], runs: Sequence[str]) -> list[str]:
         """KEYS of every partition script: the partition's, five for each queue, four for each run."""
-        keys = self.partition(partition)
-        for queue in queues:
-            keys += self.queue(partition, queue)
+        shared = self._shared.get((partition, *queues))  # the same at nearly every call
+        if shared is None:
+            shared = self.partition(partition)
+            for queue in queues:
+                shared += self.queue(partition, queue)
+            self._shared[partition, *queues] = shared
+        keys = shared.copy()
         for run_id in runs:
             keys += self.run(partition, run_id)
         return keys

@@ -1,22 +1,23 @@
 """One connection that many callers share: commands go out as they come, replies return in order.
 
 Twenty tasks that each wait for their own script call cost one write and one read this way. redis-py opens
-the connection (TLS, AUTH, HELLO, sockets); its own retries are off, because it resends silently and only
-the caller knows which call is safe to resend.
+the connection (TLS, AUTH, HELLO, sockets). From then on we speak on its transport ourselves: its own sending
+and reading costs as much as all the rest of a call, and it resends silently where only the caller knows which
+call is safe to resend.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection, Connection, parse_url
+from hiredis import PushNotification, Reader, pack_command
+from redis.asyncio.connection import AbstractConnection, Connection, DefaultParser, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, AuthorizationError, ConnectionError, ResponseError
+from redis.exceptions import AuthenticationError, AuthorizationError, ConnectionError, InvalidResponse
 
 # A host that vanished sends no reset. Longer than any script or fork pause of a healthy server.
 SILENCE_SECONDS = 20.0
@@ -31,15 +32,22 @@ def make_connection(url: str, *, connect_timeout: float = 5.0) -> AbstractConnec
     return kind(**options)
 
 
-class Link:
+_INCOMPLETE = object()  # the rest of a reply has not come yet
+
+
+class Link(asyncio.Protocol):
     """A live connection. Broken once, it stays broken: make another. Not for blocking commands."""
 
     def __init__(self, connection: AbstractConnection, *, silence: float = SILENCE_SECONDS) -> None:
+        """`connection` is connected, and nobody waits for a reply on it."""
         self._connection = connection
+        self._transport: asyncio.Transport = connection._writer.transport  # type: ignore[union-attr, assignment]
+        self._replies = Reader(
+            protocolError=InvalidResponse, replyError=DefaultParser.parse_error, notEnoughData=_INCOMPLETE
+        )
+        self._loop = asyncio.get_running_loop()
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._outgoing: list[bytes] = []  # commands that wait for the end of this turn of the loop
-        self._sending: asyncio.Task[None] | None = None
-        self._reader: asyncio.Task[None] | None = None
         self._broken: Exception | None = None
         self._silence = silence
         self._answered = 0  # replies so far: a watch that finds it unmoved finds a dead server
@@ -47,6 +55,9 @@ class Link:
         self.server = ""  # run_id of the server at the other end
         self.info: dict[str, str] = {}
         self.synced = False  # the server answers only what is on its disk
+        self._transport.set_protocol(self)
+        if self._transport.is_closing():  # whoever was told of it was not this link
+            self._break(ConnectionError("closed by the server"))
 
     @classmethod
     async def open(cls, url: str, *, silence: float = SILENCE_SECONDS) -> Link:
@@ -61,7 +72,6 @@ class Link:
                 raise refusal from None
             raise
         link = cls(connection, silence=silence)
-        link._reader = asyncio.create_task(link._read(), name="redis-link")
         try:
             link.info = _parse_info(await link.call("INFO", "server"))
         except BaseException:
@@ -77,59 +87,50 @@ class Link:
     async def call(self, *args: bytes | str | int | float) -> Any:
         """One command. Raises the server's ResponseError, or ConnectionError when the link breaks: then the
         command may or may not have run."""
-        packed = self._connection.pack_command(*args)
-        if not self._connection.is_connected:  # redis-py would connect again, to who knows which server
-            self._break(ConnectionError("closed by the server"))
+        packed: bytes = pack_command(args)  # type: ignore[arg-type]  # its stub knows one argument alone
         if self._broken is not None:
             raise ConnectionError(f"connection lost: {self._broken}")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.append(future)
         if self._watch is None:
             self._watch_silence()
         if len(self._waiting) == 1:  # nobody to share a write with
-            await self._send(packed)
+            self._transport.write(packed)
         else:
-            self._outgoing += packed
-            if self._sending is None:
-                self._sending = asyncio.create_task(self._send_outgoing(), name="redis-link-send")
+            if not self._outgoing:
+                self._loop.call_soon(self._send_outgoing)
+            self._outgoing.append(packed)
         return await future
 
-    async def _send_outgoing(self) -> None:
+    def _send_outgoing(self) -> None:
         """What came together in one turn of the loop goes out in one write."""
-        self._sending, packed, self._outgoing = None, self._outgoing, []
-        await self._send(packed)
-
-    async def _send(self, packed: list[bytes]) -> None:
-        try:
-            await self._connection.send_packed_command(packed, check_health=False)
-        except Exception as error:
-            self._break(error)
+        packed, self._outgoing = b"".join(self._outgoing), []
+        if self._broken is None:
+            self._transport.write(packed)
 
     async def close(self) -> None:
         self._break(ConnectionError("closed"))
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
         await self._connection.disconnect(nowait=True)
 
-    async def _read(self) -> None:
-        """Until the connection ends, however it ends: whoever waits for a reply must be told."""
-        error: Exception = ConnectionError("no longer read")
+    # --- what the transport tells ----------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
         try:
-            while True:
-                try:
-                    reply = await self._connection.read_response(
-                        disable_decoding=True, timeout=math.inf, disconnect_on_error=False
-                    )
-                except ResponseError as refusal:
-                    reply = refusal
+            self._replies.feed(data)
+            while self._broken is None and (reply := self._replies.gets()) is not _INCOMPLETE:
                 self._answer(reply)
-        except Exception as cause:
-            error = cause
-        finally:
+        except Exception as error:  # no reply, or not asked for: what follows would go to the wrong caller
             self._break(error)
 
+    def connection_lost(self, error: Exception | None) -> None:
+        self._break(error or ConnectionError("closed by the server"))
+
     def _answer(self, reply: Any) -> None:
+        if isinstance(reply, PushNotification):
+            return
+        if isinstance(reply, ConnectionError):  # the server serves nobody now, it is loading
+            self._break(reply)
+            return
         self._answered += 1
         future = self._waiting.popleft()
         if future.done():  # its caller was cancelled; the command ran all the same
@@ -150,7 +151,7 @@ class Link:
             elif self._waiting:
                 self._watch_silence()
 
-        self._watch = asyncio.get_running_loop().call_later(self._silence, look)
+        self._watch = self._loop.call_later(self._silence, look)
 
     def _break(self, error: Exception) -> None:
         if self._broken is None:

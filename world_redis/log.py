@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .events import RULE, RULE_BY_CODE, Answer, Event, Position
+from .events import RULES, Answer, Event, EventType, Position
 from .ids import partition_of
 from .messages import Held
-from .scripts import Caller, script_call
+from .scripts import Caller, ScriptCall, script_call
 from .transition import (
     ChildStart,
     Decision,
@@ -20,12 +20,17 @@ from .transition import (
     OpenWait,
     Reply,
     Send,
+    Start,
     Table,
     Transition,
 )
 
 MAX_EVENTS = 25_000
 DAY_MS = 86_400_000
+# As the scripts write them.
+ANSWERS = {answer.value.encode(): answer for answer in Answer}
+CODES = {rule.type: rule.code for rule in RULES}
+TYPES = {rule.code.encode(): rule.type for rule in RULES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +74,13 @@ class Log:
         runs = [transition.run_id, *(child.run_id for child in transition.children)]
         if parent:
             runs.append(parent)
-        queues = dict.fromkeys([queue, *(send.queue for send in transition.sends)])
-        queues |= dict.fromkeys(child.queue for child in transition.children)
-        queues |= dict.fromkeys(fact.send.queue for fact in transition.facts if fact.send)
-        call = script_call(
+        call = ScriptCall(
             "settle" if _only_settles(transition) else "append",
             partition_of(transition.run_id),
+            _queues(transition, queue),
+            runs,
             self._arguments(transition, bool(parent), parent_data),
-            queues=list(queues),
-            runs=runs,
-            mark=transition.mark,
+            transition.mark,
         )
         return _reply(await self._call(call), transition)
 
@@ -134,16 +136,25 @@ def _only_settles(t: Transition) -> bool:
     return not (t.facts or t.decisions or t.children or t.sends)
 
 
+def _queues(t: Transition, own: str) -> list[str]:
+    sent = [own, *(send.queue for send in t.sends), *(child.queue for child in t.children)]
+    sent += [fact.send.queue for fact in t.facts if fact.send]
+    return list(dict.fromkeys(sent))
+
+
 def _fact(fact: Fact) -> list[Any]:
     slot, mark = fact.epoch or (0, b"")
-    send = _send(fact.send) if fact.send else []
-    code = RULE[fact.type].code
-    return [code, fact.id, fact.data, fact.at, slot, mark, send, fact.due_in, fact.cause]
+    row = [CODES[fact.type], fact.id, fact.data, fact.at, slot, mark]
+    if fact.type is EventType.STEP_RETRYING:
+        row += [_send(fact.send) if fact.send else [], fact.due_in, fact.cause]
+    return row
 
 
 def _decision(d: Decision) -> list[Any]:
-    code = RULE[d.type].code
-    return [code, d.id, d.data, d.mode, d.due_in, d.due_at, d.token, int(d.detach)]
+    row = [CODES[d.type], d.id, d.data, d.mode, d.due_in, d.due_at, d.token, int(d.detach)]
+    while len(row) > 3 and not row[-1]:
+        row.pop()
+    return row
 
 
 def _child(child: ChildStart) -> list[Any]:
@@ -156,22 +167,24 @@ def _send(send: Send) -> list[Any]:
 
 
 def _reply(reply: Sequence[Any], transition: Transition) -> Reply:
-    word = Answer(reply[0].decode())
+    word = ANSWERS[reply[0]]
     if word is Answer.NOT_FOUND:
         return Reply.nothing(word)
-    ids, slots = reply[4][::2], reply[4][1::2]
     return Reply(
         answer=word,
         unsettled=reply[1] == 1,
-        facts=[Answer(item.decode()) for item in reply[2]],
-        decisions=[Answer(item.decode()) for item in reply[3]],
-        epochs={step.decode(): Epoch(slot, transition.mark) for step, slot in zip(ids, slots, strict=True)},
+        facts=[ANSWERS[item] for item in reply[2]],
+        decisions=[ANSWERS[item] for item in reply[3]],
+        starts={
+            step.decode(): Start(Epoch(slot, transition.mark), errors, first)
+            for step, slot, errors, first in reply[4]
+        },
         now=reply[5],
         head=reply[6],
         position=Position(*reply[7]),
         status=reply[8].decode(),
         cancel_requested=reply[9] == 1,
-        events=[event_of(entry) for entry in reply[10]],
+        events=[event_of(entry) for entry in reply[10]] + _written(reply[15], reply[6], transition),
         more=reply[11] == 1,
         table=table_of(reply[12]),
         rescue_armed=reply[13],
@@ -179,12 +192,22 @@ def _reply(reply: Sequence[Any], transition: Transition) -> Reply:
     )
 
 
+def _written(rows: Sequence[Sequence[Any]], head: int, t: Transition) -> list[Event]:
+    """The events `t` wrote, the last of the log. Types, ids and data are its own and were not sent back."""
+    parts: list[Fact | Decision] = [*t.facts, *t.decisions]
+    events = []
+    for slot, (place, at, mark, extra) in enumerate(rows, head - len(rows) + 1):
+        part = parts[place - 1]
+        events.append(Event(slot, part.type, part.id, at, mark, part.data, extra.decode()))
+    return events
+
+
 def event_of(entry: Sequence[Any]) -> Event:
     """A raw stream entry: id ``<slot>-0``, fields t (code), i (id), a (at), m (mark), d (data), x (extra)."""
     slot, fields = entry
     return Event(
         slot=int(slot[:-2]),
-        type=RULE_BY_CODE[fields[1].decode()].type,
+        type=TYPES[fields[1]],
         id=fields[3].decode(),
         at=int(fields[5]),
         mark=fields[7],

@@ -1,15 +1,18 @@
 """The Lua files as callables: text, digest, arguments.
 
-A script's text is ``#!lua flags=…``, the shared prelude ``lua/lib/*.lua`` in name order, then the verb's own
-file. `ScriptCall` is one call, resent as it is by whoever carries it: every verb's resend is harmless.
+A script's text is ``#!lua flags=…``, the prelude, the files of ``lua/lib`` it needs in name order, then the
+verb's own file. Only what it needs: the server makes each function of a script anew at every call.
+`ScriptCall` is one call, resent as it is by whoever carries it: every verb's resend is harmless.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +28,7 @@ _FLAGS = dict.fromkeys(("run_read", "queue_stats"), "no-writes") | dict.fromkeys
 )
 _SAME = {"settle": "append"}  # transitions that only settle: the same file under other flags
 _BARE = {"namespace_open", "partition_open", "token_move"}  # written without the prelude
+_LIB = {path.stem[3:]: path for path in sorted((_LUA / "lib").glob("*.lua"))}
 
 
 class ScriptCall(NamedTuple):
@@ -58,11 +62,25 @@ class Script:
 
     @staticmethod
     def load(name: str) -> Script:
-        parts = [] if name in _BARE else sorted((_LUA / "lib").glob("*.lua"))
-        body = "\n".join(path.read_text() for path in [*parts, _LUA / f"{_SAME.get(name, name)}.lua"])
+        verb = _LUA / f"{_SAME.get(name, name)}.lua"
+        parts = set() if name in _BARE else {"prelude", *needs(verb)}
+        files = [*(path for part, path in _LIB.items() if part in parts), verb]
+        body = "\n".join(path.read_text() for path in files)
         flags = f" flags={_FLAGS[name]}" if name in _FLAGS else ""
         text = f"#!lua{flags}\n{body}".encode()
         return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+def needs_named(path: Path) -> list[str]:
+    """The files of ``lua/lib``, without number and suffix, that the ``Needs`` line of `path` names."""
+    line = re.search(r"^-- Needs +(.+)$", path.read_text(), flags=re.M)
+    return line[1].split() if line else []
+
+
+def needs(path: Path) -> set[str]:
+    """Those and what they need. Never the prelude, which every verb has."""
+    named = needs_named(path)
+    return set(named).union(*(needs(_LIB[name]) for name in named))
 
 
 SCRIPTS: dict[str, Script] = {
@@ -82,20 +100,14 @@ def command(
     """The arguments of EVALSHA for `call`: ``[sha, numkeys, *KEYS, *ARGV]``. `resent`: an earlier sending of
     this call got no answer, so it may have run."""
     names = keys.script_keys(call.partition, queues, call.runs)
-    context = [
-        server,
-        call.mark,
-        base64.urlsafe_b64encode(call.mark).rstrip(b"="),
-        int(switches.inline_ownership),
-        int(switches.queue_backstop),
-        int(resent),
-    ]
+    prefix = base64.urlsafe_b64encode(call.mark).rstrip(b"=")
+    context = [server, call.mark, prefix, switches.inline_ownership, switches.queue_backstop, resent]
     return [
         SCRIPTS[call.script].sha,
         len(names),
         *names,
         pack_lua(context),
-        pack_lua(list(queues)),
+        _pack_queues(*queues),
         pack_lua(call.args),
     ]
 
@@ -116,6 +128,11 @@ def pack_lua(value: object) -> bytes:
     """MessagePack as the server's Lua reads it: bytes and text are the same raw strings there."""
     packed: bytes = msgpack.packb(value, use_bin_type=False)
     return packed
+
+
+@lru_cache(maxsize=1024)
+def _pack_queues(*queues: str) -> bytes:
+    return pack_lua(queues)
 
 
 def unpack_reply(raw: bytes) -> list[Any]:

@@ -126,6 +126,14 @@ class Table(NamedTuple):
     timer_due: int  # ms; 0 when no timer waits
 
 
+class Start(NamedTuple):
+    """A step_started as the store wrote it."""
+
+    epoch: Epoch
+    errors: int  # recorded before it
+    first: int  # ms, the step's first start
+
+
 @dataclass(slots=True)
 class Reply:
     """The store's answer to a transition."""
@@ -134,17 +142,21 @@ class Reply:
     unsettled: bool  # decisions were written, settles refused: an unseen decisive event exists
     facts: list[Answer]  # one per fact
     decisions: list[Answer]  # one per decision (the reason when they were refused)
-    epochs: dict[str, Epoch]  # of the step_started written by this transition
+    starts: dict[str, Start]  # steps this transition started, by short id
     now: int  # server time, ms
     head: int  # last slot of the log
     position: Position  # of the run, afterwards
     status: str  # of the run, afterwards
     cancel_requested: bool
-    events: list[Event]  # after `seen`, at most 500 or 256 KiB
+    events: list[Event]  # after `seen`: of others at most 500 or 256 KiB, then those of this transition
     more: bool  # there are later ones
     table: Table | None = None
     rescue_armed: int = 0  # this transition newly armed the rescue (0 or 1)
     parked: str = ""  # reason, when the run is parked
+
+    @property
+    def epochs(self) -> dict[str, Epoch]:
+        return {id: start.epoch for id, start in self.starts.items()}
 
     @staticmethod
     def nothing(answer: Answer) -> Reply:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from redis.exceptions import (
@@ -48,7 +49,25 @@ _REFUSING = (
     AuthorizationError,
     NoPermissionError,
 )
+_TROUBLE = (ConnectionError, TimeoutError, OSError, ResponseError)  # all that a server or a network says
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
+
+
+class _Weather:
+    """How long a call that began at `began` waits for a server that cannot serve it."""
+
+    def __init__(self, patience: float | None, began: float) -> None:
+        self._patience, self._began = patience, began
+        self._next = _FIRST_PAUSE
+
+    async def pause(self, reason: str) -> None:
+        """Raises StoreUnavailable when it would be too long."""
+        if self._patience is not None and time.monotonic() - self._began + self._next > self._patience:
+            raise StoreUnavailable(f"no answer from Redis for {self._patience:g} s: {reason}")
+        if self._next > 0.2:
+            log.warning("waiting for Redis: %s", reason)
+        await asyncio.sleep(self._next * random.uniform(0.5, 1.0))
+        self._next = min(_LONGEST_PAUSE, self._next * 2)
 
 
 class RedisWorld:
@@ -110,21 +129,22 @@ class RedisWorld:
         return self._link.server if self._link else ""
 
     def queues(self, partition: int) -> list[str]:
-        return self._queues.setdefault(partition, list(self._first_queues))
+        known = self._queues.get(partition)
+        if known is None:
+            known = self._queues[partition] = list(self._first_queues)
+        return known
 
     # -- calls -------------------------------------------------------------------------------------
 
     async def __call__(self, call: ScriptCall) -> list[Any]:
         """Run a script: the same call again, by its own identity, until the server has answered."""
-        sent = False
-
-        async def attempt() -> list[Any]:
-            nonlocal sent
-            resent, sent = sent, True
-            return await self._run(call, resent)
-
-        reply: list[Any] = await self._retrying(attempt)
-        return reply
+        began, weather = time.monotonic(), None
+        while True:
+            try:
+                return await self._run(call, weather is not None)
+            except _TROUBLE as error:
+                weather = weather or _Weather(self.patience, began)
+                await self._sit_out(error, weather)
 
     async def command(self, *args: bytes | str | int) -> Any:
         """A plain command that is harmless to repeat."""
@@ -136,7 +156,9 @@ class RedisWorld:
 
     async def _run(self, call: ScriptCall, resent: bool) -> list[Any]:
         while True:
-            link = await self._connected()
+            link = self._link
+            if link is None or link.broken:
+                link = await self._connected()
             queues = self._merge(call.partition, call.queues)
             self.round_trips[call.script] = self.round_trips.get(call.script, 0) + 1
             args = command(self.keys, call, queues, link.server, self.switches, resent=resent)
@@ -153,7 +175,7 @@ class RedisWorld:
                 await self._drop(link)
                 raise ConnectionError("the connection leads to another server than it did")
             else:
-                if call.script in ANSWERING:
+                if call.script in ANSWERING and self.durability.kind != "memory":
                     await self.durability.wait(link)
                 return reply
 
@@ -163,31 +185,30 @@ class RedisWorld:
         if first:
             known[:] = [*names, *(name for name in known if name not in names)]
         else:
-            known += [name for name in names if name not in known]
+            for name in names:
+                if name not in known:
+                    known.append(name)
         return known
 
-    async def _retrying(self, attempt: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        start, pause = loop.time(), _FIRST_PAUSE
+    async def _retrying(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        weather = _Weather(self.patience, time.monotonic())
         while True:
             try:
                 return await attempt()
-            except _REFUSING as error:
-                raise AccessRefused(f"Redis refuses us: {error}") from error
-            except (ConnectionError, TimeoutError, OSError) as error:
-                reason = str(error) or type(error).__name__
-            except ResponseError as error:
-                reason = str(error)
-                if isinstance(error, ReadOnlyError) and self._link is not None:
-                    await self._drop(self._link)  # a replica now: the name may lead to the new primary
-                elif not isinstance(error, _PASSING) and not reason.startswith(_PASSING_TEXTS):
-                    raise ScriptError(reason) from error
-            if self.patience is not None and loop.time() - start + pause > self.patience:
-                raise StoreUnavailable(f"no answer from Redis for {self.patience:g} s: {reason}")
-            if pause > 0.2:
-                log.warning("waiting for Redis: %s", reason)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(_LONGEST_PAUSE, pause * 2)
+            except _TROUBLE as error:
+                await self._sit_out(error, weather)
+
+    async def _sit_out(self, error: Exception, weather: _Weather) -> None:
+        """Return when it is time to try again. Raises AccessRefused, ScriptError, StoreUnavailable."""
+        reason = str(error) or type(error).__name__
+        passing = isinstance(error, _PASSING) or reason.startswith(_PASSING_TEXTS)
+        if isinstance(error, _REFUSING):
+            raise AccessRefused(f"Redis refuses us: {error}") from error
+        if isinstance(error, ResponseError) and not passing:
+            raise ScriptError(reason) from error
+        if isinstance(error, ReadOnlyError) and self._link is not None:
+            await self._drop(self._link)  # a replica now: the name may lead to the new primary
+        await weather.pause(reason)
 
     # -- connecting --------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from worker.runtime import watchdog
 NOT_HERE = {
     # test: why
     "test_a_body_that_does_not_come_to_rest_is_interrupted": "the watchdog is a thread",
+    "test_a_task_that_drives_a_body_goes_on_after_the_body_was_interrupted": "the watchdog is a thread",
     "test_a_process_that_is_watched_ends_without_a_word": "starts processes",
     "test_every_process_asks_for_the_same_whatever_its_hash_seed": "starts processes",
     "test_when_strict_the_body_gets_an_error_that_names_call_line_and_cure[subprocess.Popen()]": (

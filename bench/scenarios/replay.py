@@ -8,7 +8,6 @@ import time
 
 from worker.core.spec import SPEC
 from worker.runtime.body import Body
-from worker.runtime.bodyloop import drive
 from world_redis.events import Event
 from world_redis.log import Log
 from world_redis.messages import RunContext
@@ -48,11 +47,11 @@ async def _replay(stage: Stage, run_id: str) -> tuple[float, float]:
     context = RunContext(app.resumed.name, 1, SPEC, "default", events[0].at, run_id)
     body = Body(app.resumed, context, run_id, seed, events[0].at, events[0].data)
     body.learn(events)
-    await drive(asyncio.get_running_loop(), body.run)
+    body.run()
     done = time.perf_counter()
     if body.problem is not None or body.fresh:
         raise RuntimeError(f"the replay did not end where the run rests: {body.problem}")
-    await drive(asyncio.get_running_loop(), body.close)
+    body.close()
     return read - began, done - read
 
 

@@ -18,9 +18,9 @@ from worker.core.calls import (
     HookCall,
     Raised,
     StepCall,
+    Stuck,
 )
 from worker.core.records import FATAL, USER_ERROR
-from worker.runtime.bodyloop import drive
 from worker.sdk.calls import (
     as_completed,
     continue_as_new,
@@ -412,22 +412,38 @@ def test_a_body_starts_in_a_fresh_context() -> None:
 # --- driving --------------------------------------------------------------------------------------
 
 
-async def test_a_body_is_driven_from_a_callback_of_the_worker_loop() -> None:
+async def test_a_body_may_be_driven_inside_a_task_of_the_worker_loop() -> None:
     wf = Workflows()
 
     @wf.workflow
     async def renew() -> str:
-        await asyncio.sleep(0)
+        own = asyncio.current_task()
+        await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
+        assert own is asyncio.current_task()
         return "done"
 
-    def work() -> Player:
-        return Player(renew)
-
-    player = await drive(asyncio.get_running_loop(), work)
+    outer = asyncio.current_task()
+    player = Player(renew)
     assert returned(player) == "done"
+    player.replay()
+    assert asyncio.current_task() is outer is not None
+    await asyncio.sleep(0)
     assert asyncio.get_running_loop().is_running()
-    with pytest.raises(RuntimeError, match="callback"):
-        player.replay()
+
+
+async def test_a_task_that_drives_a_body_goes_on_after_the_body_was_interrupted() -> None:
+    wf = Workflows()
+
+    @wf.workflow
+    async def spin() -> None:
+        while True:
+            pass
+
+    outer = asyncio.current_task()
+    player = Player(spin, stuck_after=0.2)
+    assert isinstance(player.body.problem, Stuck)
+    assert asyncio.current_task() is outer is not None
+    await asyncio.sleep(0)
 
 
 def test_as_completed_answers_in_the_order_of_the_ends() -> None:

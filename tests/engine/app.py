@@ -71,6 +71,12 @@ async def fan_out() -> list[str]:
 
 
 @wf.workflow
+async def fan_wide(n: int) -> int:
+    """Far more steps than may run inline."""
+    return len(await asyncio.gather(*(mark(f"{i}") for i in range(n))))
+
+
+@wf.workflow
 async def one_elsewhere() -> str:
     """Its step is queued: other queues are never run inline where they are not served."""
     return await mark.with_options(queue="other")("a")
@@ -97,6 +103,14 @@ async def waits_for_a_word() -> list[str]:
         first = await mark("a")
         go = await hook
     return [first, go.word, await mark("b")]
+
+
+@wf.workflow
+async def hears_one_word() -> list[str]:
+    """Of two payloads it takes the first; its hook is closed when the second one is looked at."""
+    async with Go.wait() as hook:
+        go = await hook
+    return [go.word, await mark("a"), await mark("b")]
 
 
 @wf.workflow

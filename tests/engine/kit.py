@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from worker import WorkflowDefinition, Workflows
@@ -37,6 +37,8 @@ from world_redis.world import RedisWorld
 LEASE = 30.0  # seconds, of a clock that costs nothing
 PATIENCE = 10.0  # real seconds a process may work before the test fails; none needs one
 SPEC = 6
+# The whole folder also passes with it: WORKFLOW_ASYNC_STEP_COMPLETED=1 pytest tests/engine
+DEFERRED = os.environ.get("WORKFLOW_ASYNC_STEP_COMPLETED") == "1"
 _TELEMETRY = Telemetry()
 
 
@@ -84,6 +86,8 @@ class CutPorts:
     def __init__(self, world: RedisWorld, clock: Clock, cut: Cut | None) -> None:
         self._world, self._clock, self._cut = world, clock, cut
         self.calls: list[str] = []  # scripts asked for, in order
+        # Awaited before a script, and again when it has run (`answered`), before its caller is told.
+        self.on_call: Callable[[ScriptCall, bool], Awaitable[None]] | None = None
         self.dead = asyncio.Event()
         self.asleep = asyncio.Event()
         self.woken = asyncio.Event()
@@ -94,7 +98,7 @@ class CutPorts:
             raise asyncio.CancelledError  # the dead ask for nothing
         self.calls.append(call.script)
         if self._cut is None or len(self.calls) != self._cut.nth:
-            return await self._world(call)
+            return await self._held(call)
         reply = await self._world(call) if self._cut.answered else []
         if self._cut.sleeps:
             self.asleep.set()
@@ -102,6 +106,14 @@ class CutPorts:
             return reply or await self._world(call)
         self.dead.set()
         await asyncio.Event().wait()
+        return reply
+
+    async def _held(self, call: ScriptCall) -> list[Any]:
+        if self.on_call is not None:
+            await self.on_call(call, False)
+        reply = await self._world(call)
+        if self.on_call is not None:
+            await self.on_call(call, True)
         return reply
 
     def server(self) -> str:
@@ -170,7 +182,7 @@ class Process:
             slots=Slots(concurrency),
             holdings=Unkept(),
             telemetry=_TELEMETRY,
-            limits=limits or Limits(strict=True),
+            limits=_with_environment(limits or Limits(strict=True)),
             build="b1",
         )
         self.intake = Intake(self.host, lambda: [0], run_bound=40)
@@ -229,6 +241,10 @@ class Process:
     async def close(self) -> None:
         """Drop its bodies, so that what they hold is not left to the garbage collector."""
         await self.intake.close()
+
+
+def _with_environment(limits: Limits) -> Limits:
+    return replace(limits, async_step_completed=True) if DEFERRED else limits
 
 
 class Stage:

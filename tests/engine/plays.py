@@ -32,6 +32,13 @@ async def send_a_word(stage: Stage, run_id: str) -> None:
     await stage.resume(run_id, "r1", pack(HookReceived(payload, "r1")))
 
 
+async def send_two_words(stage: Stage, run_id: str) -> None:
+    """Both before anybody looks: the second is in the log, and too late."""
+    for resume_id, word in (("r1", "go"), ("r2", "late")):
+        payload = orjson.dumps({"word": word})
+        await stage.resume(run_id, resume_id, pack(HookReceived(payload, resume_id)))
+
+
 async def cancel_the_nap(stage: Stage, run_id: str) -> None:
     table = (await stage.read(run_id)).table
     if table is not None and table.waits:
@@ -47,6 +54,7 @@ PLAYS = {
         Play(app.naps),
         Play(app.races_a_nap),
         Play(app.waits_for_a_word, meddle=send_a_word),
+        Play(app.hears_one_word, meddle=send_two_words),
         Play(app.retries),
         Play(app.survives),
         Play(app.has_children),

@@ -39,8 +39,9 @@ async def test_a_run_has_the_same_log_whether_its_body_is_kept_or_rebuilt_at_eve
         Limits(strict=True, max_inline_steps=16),
         Limits(strict=True, inline_ownership=False),
         Limits(strict=True, queue_backstop=False),
+        Limits(strict=True, async_step_completed=True),
     ],
-    ids=["one-inline", "all-inline", "no-inline-ownership", "no-queue-backstop"],
+    ids=["one-inline", "all-inline", "no-inline-ownership", "no-queue-backstop", "deferred-completion"],
 )
 async def test_switches_and_bounds_change_no_result(redis_url: str, play: Play, limits: Limits) -> None:
     usual = await perform(redis_url, play, Limits(strict=True))

@@ -183,6 +183,7 @@ async def test_a_later_delivery_of_the_owner_recovers_the_step(kit: StoreKit) ->
     assert reply.decisions == [A.OK]
     step = await kit.step(session.run_id)
     assert (step.starts, step.crashes, step.owner) == (2, 1, again.held)
+    assert reply.starts["s1"][1:] == (0, step.first_started), "what the log counted, not what a table showed"
     assert (await session.send(facts=[old])).facts == [A.SUPERSEDED]
     assert (await again.send(facts=[again.done("s1")])).facts == [A.OK]
 
@@ -195,6 +196,19 @@ async def test_the_end_of_the_old_execution_wins_before_the_new_start(kit: Store
     assert (await session.send(facts=[session.done("s1")])).facts == [A.OK]
     reply = await again.send(decisions=[Decision(E.STEP_STARTED, "s1", mode="inline")])
     assert (reply.answer, reply.decisions) == (A.CONFLICT, [A.EXISTS])
+
+
+async def test_a_restart_is_told_of_the_retry_that_was_recorded_since_it_looked(kit: StoreKit) -> None:
+    session = await kit.session()
+    await session.inline("s1")
+    await kit.lease_passes()
+    again = Session(kit, session.run_id, await kit.take_one("c2"), "c2")
+    table = (await again.send(table=True)).table
+    assert table is not None and table.steps[0].errors == 0
+    late = Fact(E.STEP_RETRYING, "s1", epoch=(session.epochs or {})["s1"], cause="error")
+    assert (await session.send(facts=[late])).facts == [A.OK]
+    reply = await again.send(decisions=[Decision(E.STEP_STARTED, "s1", mode="inline")])
+    assert reply.starts["s1"].errors == 1, "its attempt is the second"
 
 
 async def test_a_start_under_a_live_owner_is_owned(kit: StoreKit) -> None:

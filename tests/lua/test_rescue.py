@@ -90,6 +90,21 @@ async def test_it_looks_again_but_does_not_pile_up_wakes(kit: StoreKit) -> None:
     assert await _rescued(kit) == 1, "the wake was put off, it is not gone"
 
 
+async def test_an_owner_that_has_lapsed_is_left_to_its_own_redelivery(kit: StoreKit) -> None:
+    """Also where another queue's worker looks at the rescue before the owner's own takes the message."""
+    session = await kit.session()
+    await session.send(decisions=[Decision(E.STEP_CREATED, "s1")], sends=[Send(Kind.STEP, "s1", "side")])
+    await kit.queue("c2").claim(await kit.take_one("c2", queue="side"))
+    await kit.clock.advance(LEASE // 2)
+    await kit.queue("onlooker").take(0, ["default", "side"], runs=0, steps=0, empty=True)
+    await kit.queue().renew(0, [session.held])
+    await kit.clock.advance(LEASE)
+    await kit.queue().renew(0, [session.held])
+    assert await kit.take("c3") == [] and await _rescued(kit) == 0
+    again = await kit.take_one("c4", queue="side")
+    assert (await kit.queue("c4").claim(again)).crashes == 1
+
+
 async def test_a_parked_run_is_not_woken(kit: StoreKit) -> None:
     session = await kit.session()
     await session.inline("s1")

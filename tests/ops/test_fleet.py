@@ -98,13 +98,13 @@ async def test_open_parked_and_dead_are_counted(kit: StoreKit, reader: FleetRead
     assert (fleet.open_runs, fleet.parked_runs, fleet.dead_letters) == (2, 1, 1)
 
 
-async def test_a_worker_that_has_not_renewed_its_line_for_two_leases_is_not_alive(
+async def test_a_worker_that_has_not_renewed_its_line_for_three_leases_is_not_alive(
     kit: StoreKit, reader: FleetReader
 ) -> None:
     await kit.start(queue="mail")
     await announce(kit.world, "alive", queues=["mail"])
-    await announce(kit.world, "late", queues=["mail"], ago=50)
-    await announce(kit.world, "gone", queues=["mail"], ago=70)
+    await announce(kit.world, "late", queues=["mail"], ago=80)
+    await announce(kit.world, "gone", queues=["mail"], ago=100)
     await announce(kit.world, "leaving", queues=["mail"], draining=True)
     fleet = await reader.read()
     assert [worker.id for worker in fleet.workers] == ["alive", "late", "leaving"]

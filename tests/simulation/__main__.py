@@ -1,4 +1,5 @@
-"""``python -m tests.simulation --seed N`` replays one schedule; ``--seeds 0:20000`` runs many."""
+"""``python -m tests.simulation --seed N`` replays one schedule; ``--seeds 0:20000`` runs many, and so does
+``--seeds 7,2355,5220``."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterable
 
-from world_redis.embedded import EmbeddedServer
+from tests.servers import start_test_server
 
 from .cast import wf
 from .schedule import Broken, Schedule
@@ -17,16 +19,22 @@ from .store import Store
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this one, every step printed")
-    parser.add_argument("--seeds", default="0:1000", help="first:last (exclusive)")
+    parser.add_argument("--seeds", default="0:1000", help="first:last (exclusive), numbers, or both")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failure")
     args = parser.parse_args()
     wf.resolve()
-    with EmbeddedServer.start() as server:
+    with start_test_server() as server:
         store = Store(server.url)
         if args.seed is not None:
             return _replay(store, args.seed)
-        first, _, last = args.seeds.partition(":")
-        return _many(store, range(int(first), int(last)), keep_going=args.keep_going)
+        return _many(store, _seeds(args.seeds), keep_going=args.keep_going)
+
+
+def _seeds(text: str) -> Iterable[int]:
+    """``0:3,7`` is 0, 1, 2 and 7."""
+    for part in text.split(","):
+        first, _, last = part.partition(":")
+        yield from range(int(first), int(last) if last else int(first) + 1)
 
 
 def _replay(store: Store, seed: int) -> int:
@@ -39,7 +47,7 @@ def _replay(store: Store, seed: int) -> int:
     return 0
 
 
-def _many(store: Store, seeds: range, *, keep_going: bool) -> int:
+def _many(store: Store, seeds: Iterable[int], *, keep_going: bool) -> int:
     started, broken = time.monotonic(), []
     for done, seed in enumerate(seeds, 1):
         try:

@@ -225,6 +225,18 @@ async def tidy() -> int:
 
 
 @wf.workflow
+async def plod(length: int) -> int:
+    """One step after the other, every second one not to be stopped, and one more when it is cancelled."""
+    total = 0
+    try:
+        for number in range(length):
+            total += await (stubborn(4.0, number) if number % 2 else add(number, 0))
+        return total
+    finally:
+        await add(40, 2)
+
+
+@wf.workflow
 async def careful(seconds: float) -> str:
     """Its cancelled step is told, and waited for."""
     try:
@@ -311,6 +323,7 @@ PARTS: tuple[Part, ...] = (
     Part(retries, (), _is([2, "ValueError", "timeout"])),
     Part(sturdy, (3,), _is(4)),
     Part(tidy, (), _is(5), payloads=1),
+    Part(plod, (4,), _is(6)),
     Part(careful, (0.5,), _among("done", "stopped")),
     Part(careful, (9.0,), _among("done", "stopped")),
     Part(mixed, (5,), _is(10)),

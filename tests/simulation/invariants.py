@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from worker.runtime.body import Body
-from worker.runtime.bodyloop import drive
 from world_redis.events import EventType
 from world_redis.liveness import PartitionState, RunState, check
 from world_redis.messages import RunContext
@@ -69,7 +67,7 @@ def _recorded(schedule: Schedule, id: str, found: RunState) -> Iterator[str]:
         if count > 1:
             yield f"{id}.{step} has {count} recorded ends"
     children = {event.id for event in found.log if event.type is EventType.STEP_CREATED and event.extra}
-    ended = {(e.run, e.step) for e in schedule.executions if e.ended}
+    ended = {(e.run, e.step) for e in schedule.executions if e.ended and not e.unclaimed}
     for event in found.log:
         local = event.type is EventType.STEP_COMPLETED and event.id not in children
         if local and (id, event.id) not in ended:
@@ -106,13 +104,15 @@ def _workers(schedule: Schedule) -> Iterator[str]:
             yield f"{worker.name} still has {worker.host.slots.taken} slots taken"
         if worker.host.flights:
             yield f"{worker.name} still has flights {list(worker.host.flights)}"
+        if worker.host.detached:
+            yield f"{worker.name} still has detached steps {worker.host.detached}"
         if not worker.intake.empty:
             yield f"{worker.name} is not empty"
 
 
 def _once(schedule: Schedule) -> Iterator[str]:
     """Nothing went wrong: every attempt ran once."""
-    attempts = Counter((e.run, e.step, e.attempt) for e in schedule.executions)
+    attempts = Counter((e.run, e.step, e.attempt) for e in schedule.executions if not e.unclaimed)
     for (run, step, attempt), count in attempts.items():
         if count > 1:
             yield f"{run}.{step} attempt {attempt} ran {count} times, and nothing had gone wrong"
@@ -122,11 +122,11 @@ async def replays(schedule: Schedule, state: PartitionState) -> list[str]:
     """A fresh body over each log issues the same calls and ends the same way."""
     problems = []
     for id, found in state.runs.items():
-        problems += await _replay(id, found)
+        problems += _replay(id, found)
     return problems
 
 
-async def _replay(id: str, found: RunState) -> list[str]:
+def _replay(id: str, found: RunState) -> list[str]:
     run, log = found.run, found.log
     assert log is not None
     workflow = wf.find_workflow(run.workflow, run.version)
@@ -135,9 +135,8 @@ async def _replay(id: str, found: RunState) -> list[str]:
         run.workflow, run.version, run.spec, run.queue, run.created, run.root, run.parent, run.parent_step
     )
     body = Body(workflow, context, id, run.seed, run.created, log[0].data)
-    loop = asyncio.get_running_loop()
     body.learn(log)
-    await drive(loop, body.run)
+    body.run()
     problems = []
     if body.problem is not None or body.misled:
         problems.append(f"replay of {id}: {body.problem or 'misled'}")
@@ -149,5 +148,5 @@ async def _replay(id: str, found: RunState) -> list[str]:
             problems.append(f"replay of {id}: {body.outcome} is not {last.data!r}")
     if body.drifts:
         problems.append(f"replay of {id}: {body.drifts}")
-    await drive(loop, body.close)
+    body.close()
     return problems

@@ -319,8 +319,7 @@ class Schedule:
             if before is None or before.number == number:
                 continue
             for worker in self.living():
-                keeps = Held(before.id, before.number) in worker.holdings
-                if worker.name == before.holder and keeps and worker.renews:
+                if worker.name == before.holder and worker.keeps(Held(before.id, before.number)):
                     self.problems.append(
                         f"{self.names.message(before.id)} was taken from {worker.name}, which renews it"
                     )
@@ -433,7 +432,7 @@ class Schedule:
     def _is_over(self) -> bool:
         if any(each.what != "call" or each.label != "take" for each in self.parked if not each.worker.dead):
             return False
-        if not all(worker.intake.empty for worker in self.living()):
+        if not all(worker.intake.empty and not worker.host.detached for worker in self.living()):
             return False
         state = self.store.dump(logs=False)
         return not state.messages and all(found.run.finished for found in state.runs.values())

@@ -29,6 +29,7 @@ class Weather:
     tight: bool  # runs park and steps fail after a few crashes and refusals
     deploys: bool  # some workers run the code before the last deploy
     forgetful: bool  # the server may go back to what it was some time ago
+    deferred: bool  # steps may begin before the end of the one before is recorded
 
     @staticmethod
     def draw(rng: Random) -> Weather:
@@ -47,4 +48,5 @@ class Weather:
             tight=not calm and rng.random() < 0.15,
             deploys=rng.random() < 0.2,
             forgetful=not calm and rng.random() < 0.25,
+            deferred=rng.random() < 0.5,
         )

@@ -137,6 +137,7 @@ class SimWorker:
         self.paused = 0  # scheduler steps left
         self.silent = 0  # scheduler steps left
         self.renewed_at = schedule.now
+        self.renewed: set[Held] = set()  # what it kept then
         self.server = schedule.store.server
         self.holdings = Holdings()
         self._cancelled: set[tuple[Held, str]] = set()
@@ -170,11 +171,10 @@ class SimWorker:
         """Drained: it has nothing and takes nothing."""
         return self.host.draining and not self.dead and not self.schedule.loop.tasks_of(self)
 
-    @property
-    def renews(self) -> bool:
-        """It does what a healthy keeper does, and has done so for a while."""
-        awake = not (self.paused or self.silent)
-        return awake and self.schedule.now - self.renewed_at <= LEASE // 3
+    def keeps(self, held: Held) -> bool:
+        """It holds this delivery, and has renewed it as a healthy keeper does."""
+        in_time = self.schedule.now - self.renewed_at <= LEASE // 3
+        return in_time and held in self.renewed and held in self.holdings
 
     async def park(self, what: str, label: str, **more: Any) -> Any:
         """Wait until the schedule lets this go on."""
@@ -187,6 +187,7 @@ class SimWorker:
     def renew(self) -> None:
         """What the keeper thread does at a third of the lease."""
         self.renewed_at = self.schedule.now
+        self.renewed = {item for held in self.holdings.snapshot().values() for item in held}
         for partition, held in self.holdings.snapshot().items():
             call = script_call("renew", partition, [self.name, [list(item) for item in held]])
             self.server = self.schedule.store.server

@@ -16,7 +16,7 @@ Two kinds of calls have a looser rule:
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from world_redis.events import Event, EventType
 
@@ -33,6 +33,7 @@ from .calls import (
 )
 from .records import PatchRecorded, StepCreated, unpack
 
+_NAMED: Final = (StepCall, ChildCall)
 _CREATES = {
     EventType.STEP_CREATED: (StepCall, ChildCall),
     EventType.WAIT_CREATED: (WaitCall,),
@@ -176,7 +177,7 @@ class Cursor:
     def _compare(self, event: Event, call: Call) -> Mismatch | None:
         if not isinstance(call, _CREATES[event.type]):
             return self._mismatch(event, call)
-        if isinstance(call, StepCall | ChildCall):
+        if isinstance(call, _NAMED):
             record = unpack(StepCreated, event.data)
             if record.name != call.name or bool(record.child_run_id) != isinstance(call, ChildCall):
                 return self._mismatch(event, call)

@@ -60,7 +60,7 @@ class Action(StrEnum):
     NOTHING = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Here:
     """What this session knows that the store does not."""
 
@@ -69,6 +69,7 @@ class Here:
     inline_ownership: bool = True
     queue_backstop: bool = True
     spec: int = SPEC_REDELIVERS
+    detached: Set[str] = frozenset()  # code that runs here without a claim: not to be started beside itself
 
 
 def row_of_new(*, may_run_here: bool, slot_free: bool) -> Row:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from world_redis.events import EventType
 
@@ -11,8 +11,7 @@ from .records import CRASHED, EXHAUSTED, FATAL, Failed, StepRetrying, pack
 from .retry import ErrorKind, Retry, RetryPolicy, decide
 
 
-@dataclass(frozen=True, slots=True)
-class StepEnd:
+class StepEnd(NamedTuple):
     """What is recorded of an execution."""
 
     type: EventType  # step_completed, step_failed or step_retrying

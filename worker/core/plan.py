@@ -59,7 +59,7 @@ from .records import (
 MAX_CALLS = 100  # a wide pass is cut here, in call order: at most 200 decisions in one transition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # made for every pass: to freeze it would cost more than to fill it
 class Scene:
     """Everything `plan` looks at."""
 
@@ -99,7 +99,6 @@ class Plan:
     withdraws: list[str] = field(default_factory=list)
     starts: list[StepCall] = field(default_factory=list)  # to execute here once it is committed
     rows: list[Dispatched] = field(default_factory=list)
-    history: dict[str, tuple[int, int]] = field(default_factory=dict)  # restarts → (errors, first start ms)
     partial: bool = False  # there is more to decide afterwards
     ends_run: bool = False
 
@@ -157,7 +156,7 @@ def step_send(scene_context: RunContext, call: StepCall, now: int, *, due_at: in
 def _new_step(scene: Scene, made: Plan, call: StepCall, free: int) -> int:
     queue = call.queue or scene.context.queue
     # What still runs here under this id was started in a past that a fail-over took back: not beside it.
-    alone = call.id not in scene.here.in_flight
+    alone = call.id not in scene.here.in_flight and call.id not in scene.here.detached
     may_run = alone and free > 0 and scene.may_run(call.name, queue)
     row = row_of_new(may_run_here=may_run, slot_free=free > 0)
     made.rows.append(Dispatched(row, call.id))
@@ -177,17 +176,19 @@ def _recorded_steps(scene: Scene, made: Plan, free: int) -> int:
     took = 0
     for step in scene.table.steps:
         call = scene.open.get(step.id)
-        if not isinstance(call, StepCall):
+        if not isinstance(call, StepCall | ChildCall):
             continue
         row = row_of(step, scene.here)
         made.rows.append(Dispatched(row, step.id))
+        if isinstance(call, ChildCall):  # its end comes by itself
+            continue
         queue = call.queue or scene.context.queue
-        may_run = free - took > 0 and scene.may_run(call.name, queue)
+        alone = step.id not in scene.here.detached  # else it goes to the queue: single flight waits there
+        may_run = alone and free - took > 0 and scene.may_run(call.name, queue)
         action = action_of(row, step, may_run_here=may_run)
         if action is Action.START:
             made.decisions.append(Decision(EventType.STEP_STARTED, step.id, mode="inline"))
             made.starts.append(call)
-            made.history[step.id] = (step.errors, step.first_started)
             took += 1
         elif action is Action.SEND:
             made.sends.append(step_send(scene.context, call, scene.now, due_at=step.due))
@@ -268,6 +269,8 @@ def _child(scene: Scene, made: Plan, call: ChildCall) -> None:
 
 def _drops(scene: Scene, made: Plan) -> None:
     """What nobody listens to any more: a waiting step never starts, a timer never fires."""
+    if not scene.dropped:
+        return
     fresh = {call.id for call in scene.fresh}
     for id in scene.dropped:
         if id not in fresh and id not in scene.here.in_flight:
@@ -277,6 +280,8 @@ def _drops(scene: Scene, made: Plan) -> None:
 def _timer(scene: Scene, made: Plan, calls: Sequence[Call]) -> None:
     """One timer message per run, due at its earliest open wait."""
     fresh = [call for call in calls if isinstance(call, WaitCall)]
+    if not (fresh or scene.waits or scene.timer_armed):
+        return
     dropped = set(scene.dropped)
     recorded = [due for id, due in scene.waits.items() if id not in dropped]
     relative = [call.due_in for call in fresh if not call.due_at]

@@ -11,22 +11,22 @@ result), so that a child's end can be copied into its parent as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
-R = TypeVar("R")
+R = TypeVar("R", bound=tuple[Any, ...])
+
+_NONE: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class StepCreated:
+class StepCreated(NamedTuple):
     """``step_created``, also of a child run."""
 
     name: str  # of the step, or of the child's workflow
     input: bytes
     queue: str = ""  # "": the run's own queue
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = _NONE
     child_run_id: str = ""  # not "": this is a child
     version: int = 0  # of the child's workflow
 
@@ -35,8 +35,7 @@ class StepCreated:
         return f"child {self.name}" if self.child_run_id else f"step {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class StepRetrying:
+class StepRetrying(NamedTuple):
     """``step_retrying``."""
 
     failure: bytes  # encoded
@@ -44,8 +43,7 @@ class StepRetrying:
     counted: bool  # False: an interruption, not an attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """``step_failed``, ``run_failed`` and ``run_cancelled``: one layout, so that a child's end can
     be copied into its parent as it is."""
 
@@ -64,15 +62,13 @@ RUN_TIMEOUT = "RUN_TIMEOUT"  # the run took longer than its timeout
 MAX_EVENTS_EXCEEDED = "MAX_EVENTS_EXCEEDED"  # the log is full
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(NamedTuple):
     """``run_cancel_requested``."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HookCreated:
+class HookCreated(NamedTuple):
     """``hook_created``."""
 
     token: str
@@ -80,55 +76,42 @@ class HookCreated:
     name: str = ""  # of the payload class
 
 
-@dataclass(frozen=True, slots=True)
-class HookConflict:
+class HookConflict(NamedTuple):
     """``hook_conflict``."""
 
     token: str
     run_id: str = ""  # that holds the token
 
 
-@dataclass(frozen=True, slots=True)
-class HookReceived:
+class HookReceived(NamedTuple):
     """``hook_received``."""
 
     payload: bytes
     resume_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AttributesSet:
+class AttributesSet(NamedTuple):
     """``attr_set``."""
 
     changes: Mapping[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class PatchRecorded:
+class PatchRecorded(NamedTuple):
     """``patch_recorded``."""
 
     change_id: str
 
 
-def pack(record: object) -> bytes:
+def pack(record: tuple[Any, ...]) -> bytes:
     """The bytes of a record."""
-    packed: bytes = msgpack.packb([getattr(record, name) for name in _names(type(record))])
+    packed: bytes = msgpack.packb(record)
     return packed
 
 
 def unpack(kind: type[R], data: bytes) -> R:
     """Read a record of `kind`. Raises ValueError for anything `pack` did not write."""
+    fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
     try:
-        return kind(*msgpack.unpackb(data)[: len(_names(kind))])
+        return kind(*msgpack.unpackb(data)[: len(fields)])
     except Exception as error:
         raise ValueError(f"not a {kind.__name__} record: {error}") from error
-
-
-_NAMES: dict[Any, tuple[str, ...]] = {}
-
-
-def _names(kind: Any) -> tuple[str, ...]:
-    names = _NAMES.get(kind)
-    if names is None:
-        names = _NAMES[kind] = tuple(each.name for each in fields(kind))
-    return names

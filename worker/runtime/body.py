@@ -52,8 +52,7 @@ _OVER = frozenset({EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_
 
 
 class Body:
-    """See the module. Every method is called from a plain callback of the worker's loop (`drive`),
-    never inside a task."""
+    """See the module."""
 
     def __init__(
         self,
@@ -132,6 +131,12 @@ class Body:
         return self._cursor.drifts
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether it waits for events, and for nothing else: all it asked for is in the log."""
+        wants = self._cursor.fresh or self.dropped or self.held
+        return not wants and self.outcome is None and self.problem is None
+
+    @property
     def betting(self) -> bool:
         """Whether it was advanced on facts that the log has not confirmed."""
         return bool(self._ahead)
@@ -164,7 +169,13 @@ class Body:
 
     def run(self) -> None:
         """Start the body if it was not, and deliver every decisive event learned."""
-        self._drive(self._deliver_learned)
+        if not self._may_go_on():
+            return
+        if self._started and not self._decisive:
+            self._check_log()  # there is nothing to deliver: the body need not be driven
+            self._conclude()
+        else:
+            self._drive(self._deliver_learned)
 
     def advance(self, events: Sequence[Event]) -> None:
         """Deliver decisive events that are about to be committed (slot 0, `at` as committed)."""
@@ -177,7 +188,8 @@ class Body:
                 self._ahead.append(event)
                 self._deliver(event)
 
-        self._drive(ahead)
+        if self._may_go_on():
+            self._drive(ahead)
 
     def withdrawn(self, ids: Sequence[str]) -> None:
         """These dropped calls were withdrawn: no event will end them."""
@@ -193,19 +205,22 @@ class Body:
         if self.closed:
             return 0
         self.closed = True
-        return tear_down(self._loop)
+        left = tear_down(self._loop)
+        if not left:
+            self._loop.forget()
+        return left
 
     # --- delivering -------------------------------------------------------------------------------
 
-    def _drive(self, work: Callable[[Watch], None]) -> None:
+    def _may_go_on(self) -> bool:
         if self.closed:
             raise InternalError("a dropped body was driven")
         if isinstance(self.problem, Deadlock):
             self.problem = None
-        if self.misled or self.problem is not None:
-            return
-        with self._loop.current() as watch:
-            work(watch)
+        return not self.misled and self.problem is None
+
+    def _drive(self, work: Callable[[Watch], None]) -> None:
+        watch = self._loop.drive(work)
         if watch.fired:
             self.problem = Stuck(watch.frames)
         self._conclude()

@@ -9,8 +9,8 @@ Nothing here may depend on memory addresses. asyncio keeps tasks and futures in 
 by their order of creation, mixed with the run (the process-wide sets of asyncio would otherwise see
 the same few hashes from every body).
 
-The loop is driven from a plain callback of the worker's own loop, never from inside one of its
-tasks: CPython 3.14 keeps the current task per thread and would run nothing.
+The loop may be driven inside a task of the worker's own loop: that task steps aside, because
+CPython 3.14 has one current task per thread, whatever the loop.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import math
 import sys
 import weakref
 from asyncio import events
+from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
 from hashlib import blake2b
@@ -35,7 +36,6 @@ from ..sdk.errors import BodyDropped
 from .watchdog import BodyInterrupted, Watch
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 log = logging.getLogger("worker.body")
 
@@ -127,24 +127,23 @@ class BodyLoop(asyncio.AbstractEventLoop):
 
     # --- driving ----------------------------------------------------------------------------------
 
-    @contextmanager
-    def current(self) -> Iterator[Watch]:
-        """Make this the running loop of the thread for a block that calls `turn`.
+    def drive(self, work: Callable[[Watch], None]) -> Watch:
+        """Call `work`, which calls `turn`, with this as the running loop of the thread.
 
-        The block ends early, without an error, when code in it does not come to rest: the watch
-        then says `fired`.
+        It ends early, without an error, when code in it does not come to rest: the watch then says
+        `fired`. A task of the worker's own loop that drives a body steps aside for the body's.
         """
         outer = events._get_running_loop()
-        if outer is not None and asyncio.current_task(outer) is not None:
-            raise RuntimeError("a body is driven from a callback of the loop, not inside a task")
-        hooks = sys.get_asyncgen_hooks()
-        watch = self._watch
+        task = None if outer is None else asyncio.current_task(outer)
+        hooks, watch = sys.get_asyncgen_hooks(), self._watch
+        if outer is not None and task is not None:
+            _leave_task(outer, task)
         try:
             watch.arm()
             events._set_running_loop(self)
             # Else a generator abandoned here would be finished on the worker's own loop.
             sys.set_asyncgen_hooks(self._generator_started, self._generator_abandoned)
-            yield watch
+            work(watch)
         except BodyInterrupted:
             pass
         finally:
@@ -154,9 +153,12 @@ class BodyLoop(asyncio.AbstractEventLoop):
                     watch.disarm()
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)
+            if outer is not None and task is not None:
+                _enter_task(outer, task)
+        return watch
 
     def turn(self) -> Rest:
-        """Run until nothing is ready or the main task is done; only inside `current`."""
+        """Run until nothing is ready or the main task is done; only inside `drive`."""
         ready, watch = self._ready, self._watch
         watch.restart()
         while ready:
@@ -299,6 +301,13 @@ class BodyLoop(asyncio.AbstractEventLoop):
         """Count the refusals of the next coroutine anew."""
         self._refusals = 0
 
+    def forget(self) -> None:
+        """Nothing runs here any more: cut the circles, so that all of a body goes now and not when the
+        collector comes by."""
+        self._tasks.clear()
+        self.main = None
+        del self.body
+
     # --- small questions --------------------------------------------------------------------------
 
     def is_running(self) -> bool:
@@ -339,22 +348,6 @@ class BodyLoop(asyncio.AbstractEventLoop):
             # The collector found it at a moment no replay knows: its `finally` may not run before
             # the body is dropped. Keeping it makes that so.
             self.abandoned.append(generator)
-
-
-def drive(loop: asyncio.AbstractEventLoop, work: Callable[[], R]) -> asyncio.Future[R]:
-    """Call `work` from a callback of `loop`, as driving a body demands; the future has its result."""
-    done: asyncio.Future[R] = loop.create_future()
-
-    def callback() -> None:
-        if done.cancelled():
-            return
-        try:
-            done.set_result(work())
-        except Exception as error:
-            done.set_exception(error)
-
-    loop.call_soon(callback)
-    return done
 
 
 # --- what a body must not do --------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Commit:
         self._known = known
         self._tokens = tokens
         self._guard = guard
-        self._late = False  # the latest answer took longer than a lease
+        self.late = False  # the latest answer took longer than a lease
         self._ended_at = 0.0  # when the last step code ended that the latest transition recorded
         self._vain = (0, 0)  # head of the log, and how many transitions in a row were refused there
 
@@ -61,7 +61,7 @@ class Commit:
         reply = await self._host.log.append(transition, queue=queue, parent=parent, parent_data=data)
         self._host.telemetry.transitions.labels(reply.answer.value).inc()
         self._known.hear(reply.now)
-        self._late = (self._host.ports.now() - sent) * 1000 >= self._host.limits.lease
+        self.late = (self._host.ports.now() - sent) * 1000 >= self._host.limits.lease
         return reply
 
     def look_at_progress(self, reply: Reply) -> None:
@@ -115,18 +115,17 @@ class Commit:
 
     def _start(self, reply: Reply, made: Plan) -> None:
         """Execute what this transition claimed, unless the claim may be over before we heard of it."""
-        if self._late and made.starts:
+        if self.late and made.starts:
             raise CarrierLost("the answer came after the lease")
         recovered = {each.step for each in made.rows if each.row is Row.OWNED_RECOVERY}
         for call in made.starts:
-            epoch = reply.epochs.get(call.id)
-            if epoch is None:
+            start = reply.starts.get(call.id)
+            if start is None or call.id in self._executions.ids:  # its code ran ahead of its claim
                 continue
             if call.id in recovered:
-                log.warning("owned recovery", extra=self._hand.about(step=call.id, epoch=epoch.slot))
-            self._time_start(call.id, reply.now, again=call.id in made.history)
-            errors, first = made.history.get(call.id, (0, 0))
-            self._executions.start(call, epoch, errors=errors, now=reply.now, first=first)
+                log.warning("owned recovery", extra=self._hand.about(step=call.id, epoch=start.epoch.slot))
+            self._time_start(call.id, reply.now, again=call.id in recovered)
+            self._executions.start(call, start, now=reply.now)
 
     def _time_start(self, id: str, now: int, *, again: bool) -> None:
         telemetry, context = self._host.telemetry, self._known.context

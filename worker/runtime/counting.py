@@ -12,7 +12,8 @@ from .telemetry import Telemetry
 
 
 def count_rows(telemetry: Telemetry, rows: Sequence[Dispatched]) -> None:
-    """Rows of one committed pass. The backstop counters move by 0 or 1 per pass, however many steps."""
+    """Rows of one pass, committed or without anything to write. The backstop counters move by 0 or 1 per
+    pass, however many steps."""
     seen = {each.row for each in rows}
     for each in rows:
         telemetry.dispatch_rows.labels(each.row.value).inc()

@@ -30,6 +30,7 @@ from ..core.records import CANCELLED, CancelRequested, Failed, pack
 from ..sdk.errors import WorkflowError
 from ..sdk.values import encode_failure
 from .host import Host
+from .refusal import refusal_of_step
 from .stepcall import StepOrder, StepRun
 
 log = logging.getLogger("worker.delivery")
@@ -145,23 +146,23 @@ class StepDelivery:
         return run.record["queue"].decode() if run is not None else self._delivery.queue
 
     async def _known(self, message: StepMessage) -> bool:
-        step = self._host.step(message.name)
-        if step is not None and self._host.steps.can_run(step):
+        refusal = refusal_of_step(message, self._host)
+        if refusal is None:
             return True
-        what = "is not registered here" if step is None else f"needs the {step.executor} executor"
-        detail = f"step {message.name!r} {what}"
         word = await self._host.queue.refuse(
             self._delivery.run_id,
             [self._delivery.held],
-            reason="unknown_step",
-            detail=detail,
+            reason=refusal.reason,
+            detail=refusal.detail,
             build=self._host.build,
             park_after=self._host.limits.park_after,
             back_in=_BACK_IN,
         )
-        log.warning("step %s", word, extra=about(self._delivery, detail=detail))
+        log.warning(
+            "step %s", word, extra=about(self._delivery, reason=refusal.reason, detail=refusal.detail)
+        )
         if word == "parked":
-            self._host.telemetry.parked.labels("unknown_step").inc()
+            self._host.telemetry.parked.labels(refusal.reason).inc()
         return False
 
     async def _wait_for_twin(self) -> None:
@@ -247,6 +248,7 @@ class StepDelivery:
             errors=claim.errors,
             started_at=claim.now,
             first_started=claim.first_started,
+            fence_at=claim.now,
         )
 
     def _retry(self) -> Send:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 
 from world_redis.events import EventType
 from world_redis.messages import RunContext
-from world_redis.transition import Epoch, Fact
+from world_redis.transition import Epoch, Fact, Start
 
 from ..core.calls import StepCall
 from ..core.ends import StepEnd, failed
@@ -27,6 +28,16 @@ class Ending:
     at: float  # seconds of the ports' clock, when its code ended
 
 
+@dataclass(slots=True)
+class Early:
+    """The one execution whose claim is on its way. Until that is there it is nobody's: not in flight here,
+    its end neither recorded nor shown to a body."""
+
+    call: StepCall
+    run: StepRun
+    ending: Ending | None = None
+
+
 class Executions:
     """Results belong here, not to the body that asked for them: a rebuilt body finds them again."""
 
@@ -36,6 +47,7 @@ class Executions:
         self._changed = changed  # told when one has ended
         self.running: dict[str, StepRun] = {}  # short id → its code runs
         self.ended: dict[str, Ending] = {}  # short id → its end waits to be recorded
+        self._early: Early | None = None
 
     def __bool__(self) -> bool:
         return bool(self.running or self.ended)
@@ -44,10 +56,25 @@ class Executions:
     def ids(self) -> Set[str]:
         return self.running.keys() | self.ended.keys()
 
+    @property
+    def mid_body(self) -> list[StepRun]:
+        """What runs under a claim of ours, or ahead of one that is on its way."""
+        early = self._early
+        return [*self.running.values(), *([early.run] if early is not None and early.ending is None else [])]
+
+    @property
+    def detached(self) -> dict[str, StepRun]:
+        """Code of this run, of whatever session here, that lost its claim and has not come to its end."""
+        keys = [key for key in self._host.detached if key[0] == self._run_id]
+        return {key[1]: self._host.flights[key] for key in keys}
+
     # --- running ----------------------------------------------------------------------------------
 
-    def start(self, call: StepCall, epoch: Epoch, *, errors: int, now: int, first: int) -> None:
+    def start(self, call: StepCall, start: Start, *, now: int) -> None:
         """Run the code of a step whose claim is committed."""
+        self.running[call.id] = self._begin(call, start, started_at=now, fence_at=now)
+
+    def _begin(self, call: StepCall, start: Start, *, started_at: int, fence_at: int) -> StepRun:
         step = self._host.step(call.name)
         assert step is not None  # may_run has looked
         order = StepOrder(
@@ -56,39 +83,79 @@ class Executions:
             step=step,
             input=call.input,
             options=call.options,
-            epoch=epoch,
-            errors=errors,
-            started_at=now,
-            first_started=first or now,
+            epoch=start.epoch,
+            errors=start.errors,
+            started_at=started_at,
+            first_started=start.first,
+            fence_at=fence_at,
         )
         run = self._host.steps.prepare(order)
-        self.running[call.id] = run
         self._host.begin(run)
         self._host.ports.spawn(self._run(call, run), f"step {call.name} {self._run_id} {call.id}")
+        return run
 
     async def _run(self, call: StepCall, run: StepRun) -> None:
         end = await self._host.steps.execute(run)
-        if self.running.get(call.id) is run:
-            del self.running[call.id]
-        self.ended[call.id] = Ending(call, run, end, self._host.ports.now())
-        self._changed()
+        ending = Ending(call, run, end, self._host.ports.now())
+        if self._early is not None and self._early.run is run:
+            self._early.ending = ending
+        elif not run.detached:
+            self._end(ending)
         await run.over.wait()  # a timed-out thread keeps its slot until it has really ended
         self._host.finish(run)
+
+    def _end(self, ending: Ending) -> None:
+        id = ending.call.id
+        if self.running.get(id) is ending.run:
+            del self.running[id]
+        self.ended[id] = ending
+        self._changed()
+
+    # --- ahead of the claim -------------------------------------------------------------------------
+
+    def start_early(self, call: StepCall, epoch: Epoch, *, now: int, fence_at: int) -> None:
+        """Run the code of a new step whose claim is about to be sent. `epoch` is a guess."""
+        assert self._early is None
+        run = self._begin(call, Start(epoch, 0, now), started_at=now, fence_at=fence_at)
+        run.running.claimed = Future()
+        self._early = Early(call, run)
+
+    def confirm(self, epoch: Epoch) -> None:
+        """The claim is there: from now on this is an execution like any other."""
+        early, self._early = self._early, None
+        assert early is not None
+        early.run.order = replace(early.run.order, epoch=epoch)
+        early.run.running.claim(granted=True)
+        if early.ending is None:
+            self.running[early.call.id] = early.run
+        else:
+            self._end(early.ending)
+
+    def detach(self) -> None:
+        """The claim was refused, or may be over. The code is stopped if it can be; how it ends is nobody's
+        business; it keeps slot and flight until it has really ended."""
+        early, self._early = self._early, None
+        assert early is not None
+        early.run.detached = True
+        if not early.run.over.is_set():
+            self._host.detached.add((self._run_id, early.call.id))
+        early.run.running.claim(granted=False)
+        early.run.interrupt()
 
     # --- stopping ---------------------------------------------------------------------------------
 
     def signal(self) -> None:
         """The run was asked to cancel: steps may notice."""
-        for run in self.running.values():
+        for run in self.mid_body:
             run.signal()
 
     def finish(self) -> None:
         """The run has ended: steps may notice, and cancellable ones are stopped."""
-        for run in self.running.values():
+        for run in self.mid_body:
             run.finish()
 
     def interrupt(self) -> None:
-        for run in self.running.values():
+        for run in self.mid_body:
             run.interrupt()
 
     def cancel(self, ids: Iterable[str]) -> None:

@@ -54,6 +54,7 @@ class Limits:
     park_after: int = 600_000
     inline_ownership: bool = True
     queue_backstop: bool = True
+    async_step_completed: bool = False
     strict: bool = False
 
 
@@ -87,6 +88,8 @@ class Host:
     draining: bool = False
     # Single flight: what of a (run, step) executes in this process.
     flights: dict[tuple[str, str], StepRun] = field(default_factory=dict)
+    # Those of them that run without a claim: nobody wants their end, and nothing starts beside them.
+    detached: set[tuple[str, str]] = field(default_factory=set)
     on_slot: Callable[[], None] = lambda: None  # told when a slot is freed
 
     def workflow(self, name: str, version: int) -> WorkflowDefinition[Any, Any] | None:
@@ -116,4 +119,5 @@ class Host:
         key = (run.order.run_id, run.order.id)
         if self.flights.get(key) is run:
             del self.flights[key]
+            self.detached.discard(key)
         self.on_slot()

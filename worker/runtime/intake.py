@@ -42,6 +42,15 @@ class Intake:
         self._freed = asyncio.Event()
         self._freed_at = -1.0  # when something last ended here, by the ports' clock
         host.on_slot = self._free
+        self._offer_figures()
+
+    def _offer_figures(self) -> None:
+        """Counted when somebody asks, not at every change."""
+        telemetry = self._host.telemetry
+        telemetry.in_flight.labels("run").set_function(lambda: len(self._busy))
+        telemetry.in_flight.labels("step").set_function(lambda: len(self._steps))
+        telemetry.in_flight.labels("body").set_function(lambda: self._host.slots.taken)
+        telemetry.live_bodies.set_function(lambda: len(self._sessions))
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -66,7 +75,6 @@ class Intake:
         """Something ended here. Work that a take had to leave may fit now; other work rings its bell."""
         self._freed_at = self._host.ports.now()
         self._freed.set()
-        self._count_in_flight()
         if self._limited:
             self._wake.set()
 
@@ -113,14 +121,7 @@ class Intake:
             due = min(due, taken.due_in)
             more = more or len(taken.deliveries) == runs + steps > 0
         self._fruitless = self._limited and not found
-        self._count_in_flight()
         return 0 if more else max(1, due)
-
-    def _count_in_flight(self) -> None:
-        gauge = self._host.telemetry.in_flight
-        gauge.labels("run").set(len(self._busy))
-        gauge.labels("step").set(len(self._steps))
-        gauge.labels("body").set(self._host.slots.taken)
 
     def _budget(self) -> tuple[int, int]:
         """Run messages and step messages this process may take now."""
@@ -198,7 +199,6 @@ class Intake:
         for run_id in list(self._sessions)[: max(0, spare)]:
             if run_id not in self._busy:
                 found.append(self._sessions.pop(run_id))
-        self._host.telemetry.live_bodies.set(len(self._sessions))
         return found
 
     def _serve_step(self, delivery: Delivery) -> None:

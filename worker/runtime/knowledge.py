@@ -6,7 +6,6 @@ body bet on, the body is dropped and built again from the log.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -16,7 +15,6 @@ from world_redis.messages import Delivery, RunContext, unpack_run_message
 from world_redis.transition import Fact, Table
 
 from .body import Body
-from .bodyloop import drive
 from .host import Host
 
 log = logging.getLogger("worker.session")
@@ -59,6 +57,11 @@ class Knowledge:
         if now:
             self._now, self._heard_at = now, self._host.ports.now()
 
+    @property
+    def heard(self) -> int:
+        """Server time last heard (ms): never ahead of the server's, whatever our clock does."""
+        return self._now
+
     def now(self) -> int:
         """Server time as far as known: ms last heard plus what has passed here since."""
         return self._now + int((self._host.ports.now() - self._heard_at) * 1000)
@@ -74,14 +77,14 @@ class Knowledge:
     def listened_waits(self) -> dict[str, int]:
         """Open recorded waits that the body still waits for, with their due times (ms)."""
         body = self.body
-        if body is None:
+        if body is None or not self.waits:
             return {}
         dropped = body.dropped
         return {id: at for id, at in self.waits.items() if id in body.open and id not in dropped}
 
     def due_waits(self) -> list[Fact]:
         """Open waits whose time has come, the earliest first."""
-        if self.body is None:
+        if not self.waits:
             return []
         now = self.now()
         due = [(at, int(id[1:]), id) for id, at in self.listened_waits().items() if at <= now]
@@ -152,7 +155,7 @@ class Knowledge:
         self.started, self.seen, self.waits, self.acted = False, 0, {}, set()
         self.table, self._drifts = None, 0
         if body is not None:
-            await drive(asyncio.get_running_loop(), body.close)
+            body.close()
 
     # --- going on ---------------------------------------------------------------------------------
 
@@ -171,11 +174,13 @@ class Knowledge:
         body = self.body
         if body is not None and body.problem is None:
             body.learn(events)
-            await drive(asyncio.get_running_loop(), body.run)
+            body.run()
             self._count_drifts(body)
 
     def _count_drifts(self, body: Body) -> None:
         """Arguments that differ from the recorded ones: the recorded answer stands, people should know."""
+        if len(body.drifts) == self._drifts:
+            return
         for drift in body.drifts[self._drifts :]:
             self._host.telemetry.input_drifts.inc()
             about = {"run_id": self._run_id, "step": drift.id, "slot": drift.slot}
@@ -197,7 +202,7 @@ class Knowledge:
         body = self.body
         assert body is not None
         events = [Event(0, fact.type, fact.id, fact.at, b"", fact.data, "") for fact in facts]
-        await drive(asyncio.get_running_loop(), lambda: body.advance(events))
+        body.advance(events)
 
 
 def _status_of(page: Snapshot | None) -> str:

@@ -33,10 +33,10 @@ class Leaving:
     def guard(self, leaving: Sequence[Held]) -> None:
         """Nothing that owns a step in the middle of its code is settled, deferred, given back or parked: a
         redelivery would run it a second time beside itself. A run that is over is settled all the same."""
-        carrier = self._hand.carrier
-        if carrier not in leaving or not self._executions.running or self._known.over:
+        carrier, running = self._hand.carrier, self._executions.mid_body
+        if carrier not in leaving or not running or self._known.over:
             return
-        steps = ", ".join(self._executions.running)
+        steps = ", ".join(run.order.id for run in running)
         log.error("letting go of a message whose steps run", extra=self._hand.about(steps=steps))
         self._host.telemetry.unsafe_settles.inc()
         if self._host.limits.strict:
@@ -57,7 +57,8 @@ class Leaving:
     async def abandon(self, refusal: Refusal | None = None) -> None:
         """Stop our bodies, let go of what may still be ours, forget what we knew. What ends later is still
         recorded, if its epoch allows. Code in a thread cannot be stopped, so nothing is guarded here."""
-        stopping = [run.over.wait() for run in self._executions.running.values()]
+        running = [*self._executions.running.values(), *self._executions.detached.values()]
+        stopping = [run.over.wait() for run in running]
         self._executions.interrupt()
         if stopping:
             await self._host.ports.within(asyncio.gather(*stopping), _STOP_WITHIN)

@@ -75,7 +75,8 @@ class AsyncPorts:
 
     async def within(self, waiting: Awaitable[Any], seconds: float) -> bool:
         try:
-            await asyncio.wait_for(waiting, seconds)
+            async with asyncio.timeout(seconds):  # unlike wait_for no task of its own: fewer turns to wake up
+                await waiting
         except TimeoutError:
             return False
         return True

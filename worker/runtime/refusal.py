@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from world_redis.messages import RunContext
+from world_redis.messages import RunContext, StepMessage
 
 from ..core.calls import Divergence, Problem, Stuck, Undecodable
 from ..core.spec import SPEC_READS
@@ -21,6 +21,20 @@ class Refusal:
 def refusal_of_run(context: RunContext, host: Host) -> Refusal | None:
     """Before a body is built: is this run one this process can read and knows?"""
     return _unreadable(context) or _unknown(context, host)
+
+
+def refusal_of_step(message: StepMessage, host: Host) -> Refusal | None:
+    """Before a queued step is claimed: the same questions of it and of its run."""
+    newer = _unreadable(message.context) if message.context is not None else None
+    return newer or _unknown_step(message.name, host)
+
+
+def _unknown_step(name: str, host: Host) -> Refusal | None:
+    step = host.step(name)
+    if step is not None and host.steps.can_run(step):
+        return None
+    what = "is not registered here" if step is None else f"needs the {step.executor} executor"
+    return Refusal("unknown_step", f"step {name!r} {what}")
 
 
 def _unknown(context: RunContext, host: Host) -> Refusal | None:

@@ -21,8 +21,7 @@ from world_redis.messages import DEADLINE, REASONS, TIMER, Delivery, Held
 from world_redis.transition import Fact, Reply, Transition
 
 from ..core.calls import Deadlock, Outcome, Raised, Spinning
-from ..core.dispatch import Here
-from ..core.plan import Plan, Scene, plan
+from ..core.plan import Plan
 from ..core.records import (
     BODY_DEADLOCK,
     CANCELLED,
@@ -35,12 +34,14 @@ from ..sdk.errors import InternalError, RunTimeoutError, WorkflowError
 from ..sdk.values import encode_failure
 from .body import Body
 from .commit import CarrierLost, Commit
-from .counting import failure_text
+from .counting import count_rows, failure_text
+from .deferral import Deferral
 from .executions import Executions
 from .hand import Hand
 from .host import Host
 from .knowledge import FINISHED, Knowledge
 from .leaving import Leaving
+from .planning import Planning
 from .refusal import Refusal, refusal_of, refusal_of_run
 from .tokens import ChosenTokens
 
@@ -64,7 +65,9 @@ class Session:
         self._tokens = ChosenTokens(run_id, host)
         self._leaving = Leaving(run_id, host, self._hand, self._executions, self._known)
         parts = (self._hand, self._executions, self._known, self._tokens)
+        self._planning = Planning(run_id, host, *parts)
         self._commit = Commit(host, *parts, guard=self._leaving.guard)
+        self._deferral = Deferral(run_id, host, self._hand, self._executions, self._known, self._commit)
         self._first: Delivery | None = None  # a first delivery: it carries the run's input
         self._refusal: Refusal | None = None  # this process cannot take the run on
         self._verdict: Outcome | None = None  # the machinery ends the run, whatever its body wants
@@ -96,8 +99,10 @@ class Session:
         if not self._hand.holds(held):
             return
         if word == "cancel":
+            self._deferral.cancelling = True
             self._executions.signal()
         elif word == "over":
+            self._deferral.cancelling = True
             self._executions.finish()
         elif held == self._hand.carrier:
             self._lost = held, word
@@ -168,8 +173,10 @@ class Session:
             made = await self._plan(ahead=ahead) if ahead or not facts else Plan()
             transition = self._transition(facts, made, position, ahead)
             if transition is None:
+                count_rows(self._host.telemetry, made.rows)
                 return await self._rest()
-            reply = await self._commit.send(transition)
+            leaving = self._draining or self._lost is not None
+            reply = await self._deferral.send(transition, made, leaving=leaving)
             await self._absorb(reply, transition, made, ahead)
 
     def _look_at_carrier(self) -> None:
@@ -273,39 +280,7 @@ class Session:
         outcome = self._outcome(body)
         if self._draining and outcome is None:
             return Plan()
-        await self._tokens.ask(body.fresh)
-        limits = self._host.limits
-        here = Here(
-            held=self._hand.numbers,
-            in_flight=self._executions.ids,
-            inline_ownership=limits.inline_ownership,
-            queue_backstop=limits.queue_backstop,
-            spec=known.context.spec,
-        )
-        return plan(
-            Scene(
-                run_id=self.run_id,
-                context=known.context,
-                started=known.started,
-                fresh=body.fresh if self._verdict is None else (),
-                open=body.open,
-                dropped=body.dropped - known.acted,
-                outcome=outcome,
-                here=here,
-                inline_free=min(
-                    limits.max_inline_steps - len(self._executions.running), self._host.slots.free
-                ),
-                may_run=self._host.may_run,
-                conflicts=self._tokens.conflicts,
-                waits=known.listened_waits(),
-                rearm=TIMER in self._hand.fired or table is not None,
-                deadline_fired=DEADLINE in self._hand.fired,
-                timer_armed=known.timer_armed,
-                table=table if self._verdict is None else None,
-                now=known.now(),
-                entropy=lambda: self._host.ports.entropy(16),
-            )
-        )
+        return await self._planning.plan(body, outcome, table, judged=self._verdict is not None)
 
     def _transition(
         self, facts: Sequence[Fact], made: Plan, position: Position | None, ahead: bool

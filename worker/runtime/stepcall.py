@@ -46,6 +46,7 @@ class StepOrder:
     errors: int  # recorded before this execution
     started_at: int  # ms, server time
     first_started: int  # ms
+    fence_at: int  # ms, server time: not ahead of it, and not behind that of what was claimed before
 
     @property
     def policy(self) -> RetryPolicy:
@@ -72,7 +73,7 @@ class StepOrder:
             deadline=None if timeout is None else start + timedelta(seconds=timeout),
             idempotency_key=idempotency_key(self.run_id, self.id),
             # Server time first: a slot alone would run backwards when a log went back.
-            fencing_token=(self.started_at << 20) | (self.epoch.slot & 0xFFFFF),
+            fencing_token=(self.fence_at << 20) | (self.epoch.slot & 0xFFFFF),
         )
 
 
@@ -86,6 +87,7 @@ class StepRun:
     over: asyncio.Event = field(default_factory=asyncio.Event)  # nothing of it runs here any more
     interrupting: bool = False
     cancelled: bool = False  # the body's call was cancelled: its end is a failure, not one more attempt
+    detached: bool = False  # it ran ahead of a claim that did not come: its end counts for nothing
 
     def signal(self) -> None:
         """The run was asked to cancel: the step may notice."""
@@ -143,6 +145,9 @@ class StepRunner:
 
     async def _execute(self, run: StepRun) -> StepEnd:
         order = run.order
+        if run.detached:  # before its first line
+            run.over.set()
+            return interrupted()
         try:
             args, kwargs = order.step.signature.decode_arguments(order.input)
         except (SerializationError, TypeValidationError) as error:

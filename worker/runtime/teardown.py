@@ -14,6 +14,7 @@ from typing import Any
 
 from .bodyloop import BodyLoop, BodyTask, log
 from .frames import where_of
+from .watchdog import Watch
 
 ATTEMPTS = 5  # how often a coroutine that awaits again is closed again
 
@@ -26,7 +27,8 @@ def tear_down(loop: BodyLoop) -> int:
     tasks = loop.pending()
     loop.start_dropping()
     left: list[str] = []
-    with loop.current():
+
+    def close(_: Watch) -> None:
         for task in reversed(tasks):
             unclosed = _close_task(loop, task)
             if unclosed:
@@ -34,6 +36,8 @@ def tear_down(loop: BodyLoop) -> int:
                 left.append(where_of(unclosed[0]) or task.get_name())
         for generator in [*loop.generators, *loop.abandoned]:
             _close_generator(loop, generator)
+
+    loop.drive(close)
     loop.abandoned.clear()
     if left:
         log.warning("a dropped body could not be closed: %s", "; ".join(left))

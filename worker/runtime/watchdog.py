@@ -81,7 +81,6 @@ class Watch:
 
 class _Watchdog:
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self._watches: dict[int, Watch] = {}
         self._awake = threading.Event()
         threading.Thread(target=self._run, name="body-watchdog", daemon=True).start()
@@ -116,8 +115,17 @@ _starting = threading.Lock()
 
 def _watchdog() -> _Watchdog:
     global _current
-    if _current is None or _current.pid != os.getpid():  # a forked child has no threads
+    if _current is None:
         with _starting:
-            if _current is None or _current.pid != os.getpid():
+            if _current is None:
                 _current = _Watchdog()
     return _current
+
+
+def _forget() -> None:
+    """A forked child has no threads, and perhaps a lock that one of them held."""
+    global _current, _starting
+    _current, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -232,6 +232,7 @@ class Worker:
                 park_after=int(s.park_after_seconds * 1000),
                 inline_ownership=s.inline_ownership,
                 queue_backstop=s.queue_owned_backstop,
+                async_step_completed=s.async_step_completed,
                 strict=s.strict,
             ),
             build=self.build,
@@ -271,6 +272,7 @@ class Worker:
                 keys = [world.keys.bell(n, queue) for queue in self.queues for n in world.partitions]
                 if await link.call("BLPOP", *keys, _BELL_SECONDS) is not None:
                     intake.ring()
+                    await asyncio.sleep(0)  # the take goes out before we listen again
             except (RedisError, OSError):
                 if link is not None:
                     await link.close()

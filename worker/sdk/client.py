@@ -40,7 +40,7 @@ from .history import RunInfo
 from .listing import list_runs as _list_runs
 from .notices import Notices
 from .run import Run
-from .step import RunningStep
+from .step import RunningStep, claim_of_running_step
 from .values import Codec
 
 P = ParamSpec("P")
@@ -154,6 +154,7 @@ class Client:
 
     async def world(self) -> RedisWorld:
         """The connected store."""
+        await claim_of_running_step()
         if self._world is None:
             async with self._opening:
                 if self._world is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,6 +35,15 @@ class RunningStep:
     resources: Any = None
     cancelled: bool = False
     starts: int = 0  # runs started by this execution, which numbers their idempotency keys
+    claimed: Future[None] | None = None  # of code that runs ahead of its claim, perhaps in a thread
+
+    def claim(self, *, granted: bool) -> None:
+        """Let go on, or stop, what waits in `claim_of_running_step`."""
+        assert self.claimed is not None
+        if granted:
+            self.claimed.set_result(None)
+        else:
+            self.claimed.cancel()
 
 
 def running_step(what: str) -> RunningStep:
@@ -41,6 +52,18 @@ def running_step(what: str) -> RunningStep:
     if not isinstance(step, RunningStep):
         raise RuntimeError(f"{what} works only in a step")
     return step
+
+
+async def claim_of_running_step() -> None:
+    """Wait until the running step, if there is one, may write to our store: a run started or a hook resumed
+    by code whose claim is refused would be found, under the same key, by the step that takes its place.
+
+    Raises:
+        CancelledError: the claim was refused; nobody wants what this code does.
+    """
+    step = current_step.get()
+    if isinstance(step, RunningStep) and step.claimed is not None:
+        await asyncio.shield(asyncio.wrap_future(step.claimed))
 
 
 def get_step_metadata() -> StepMetadata:

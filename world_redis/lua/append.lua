@@ -4,8 +4,8 @@
 -- ARGV[3]  [1 run id, 2 carrier [message id or '', number, holder], 3 seq, 4 seen, 5 position or [],
 --           6 advanced, 7 facts, 8 decisions, 9 children, 10 sends, 11 withdraws, 12 settles, 13 table 0/1,
 --           14 has parent, 15 max events, 16 retention ms, 17 parent's event data]
---   fact      [code, id, data, at, epoch slot, epoch mark, send or [], due_in, cause]
---   decision  [code, id, data, mode, due_in, due_at, token, detach]
+--   fact      [code, id, data, at, epoch slot, epoch mark], of a retry also [send or [], due_in, cause]
+--   decision  [code, id, data, mode, due_in, due_at, token, detach]; what is empty at its end is left out
 --   child     [run id, step, field list, data, queue, payload]   step '': the run this one continues as
 --   send      [kind, key, queue, payload, due_in, due_at]
 --   settle    [message id, number]
@@ -22,7 +22,9 @@
 --          superseded, lost, gone   the carrier is not the holder; `gone` answers a resend that settled
 --          expired     the run is finished      invalid   the log is full
 --          not_found   no such run: what this writer holds is settled
--- Whatever the answer, facts are judged and written, and the events after `seen` come along.
+-- Whatever the answer, facts are judged and written, and the events after `seen` come along: those of others
+-- as the log has them, those written here as [place in facts and decisions, at, mark, extra]. They are the last
+-- of the log; what the writer has sent is not sent back.
 --
 -- Resend   (message, number, seq): the recorded answer; once the message is settled, `gone`. Without a message:
 --          by the state and epoch of each fact's entity.
@@ -30,6 +32,8 @@
 -- Prevents: a step recorded but its successor not queued; a result lost because the world moved on; a run
 -- message settled while a decisive event exists that its body has not seen. Without a position a run message
 -- is settled on a finished or parked run only.
+--
+-- Needs    rules messages runs entities rescue steps finish table
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -56,38 +60,52 @@ if run.status == 'absent' then -- expired, or never there: its messages would co
   return pack({ 'not_found' })
 end
 
-local TERMINAL = { ro = 'completed', rf = 'failed', rx = 'cancelled' }
-local IS_FACT = { sr = true, so = true, sf = true, wo = true }
-local NEITHER = { rc = true, rq = true, hr = true } -- they have scripts of their own
+local function is_fact(code)
+  return code == 'sr' or code == 'so' or code == 'sf' or code == 'wo'
+end
+
+local function is_end(code)
+  return code == 'ro' or code == 'rf' or code == 'rx'
+end
+
+local function has_own_script(code)
+  return code == 'rc' or code == 'rq' or code == 'hr'
+end
+
 local child_of = {}
 for i, child in ipairs(CHILDREN) do child_of[child[2]] = { child = child, index = i } end
 
 -- A writer's bug must show before the first write, not in the middle.
 local function well_formed()
   for _, fact in ipairs(FACTS) do
-    if not IS_FACT[fact[1]] or not string.find(fact[2], '^[sw]%d+$') then return false end
+    if not is_fact(fact[1]) or not string.find(fact[2], '^[sw]%d+$') then return false end
   end
   for _, decision in ipairs(DECISIONS) do
-    local rule, id = RULES[decision[1]], decision[2]
-    if not rule or IS_FACT[decision[1]] or NEITHER[decision[1]] then return false end
-    if rule.subject ~= 'run' and not (string.find(id, '^%l%d+$') and SUBJECT[string.sub(id, 1, 1)] == rule.subject) then
-      return false
-    end
+    local code, id = decision[1], decision[2]
+    local subject = rule_subject(code)
+    if not subject or is_fact(code) or has_own_script(code) then return false end
+    -- A short id begins as the word for its kind does.
+    if subject ~= 'run' and string.match(id, '^(%l)%d+$') ~= string.sub(subject, 1, 1) then return false end
     if decision[4] == 'child' and not child_of[id] then return false end
-    if TERMINAL[decision[1]] and run.parent ~= '' and A[14] ~= 1 then return false end
+    if is_end(code) and A[14] ~= 1 and run_field(run, 'parent') ~= '' then return false end
   end
   return true
 end
 if not well_formed() then return redis.error_reply('ERR malformed transition') end
 
-local fact_answers, decision_answers, epochs = {}, {}, {}
+local fact_answers, decision_answers, starts = {}, {}, {}
 
 local function reply(word, unsettled)
-  local events, more = events_after(run, A[4])
+  local before = run.slot - #run.written
+  local events, more = events_after(run, A[4], before)
+  local written = {}
+  if not more then
+    for i = max(1, A[4] - before + 1), #run.written do written[#written + 1] = run.written[i] end
+  end
   return pack({
-    word, unsettled and 1 or 0, fact_answers, decision_answers, epochs, now, run.slot,
+    word, unsettled and 1 or 0, fact_answers, decision_answers, starts, now, run.slot,
     { run.count, run.pslot, run.pmark }, run.status, run.cancel == '1' and 1 or 0, events, more and 1 or 0,
-    A[13] == 1 and table_of(run) or 0, run.armed, run.parked,
+    A[13] == 1 and table_of(run) or 0, run.armed or 0, run.parked, written,
   })
 end
 
@@ -98,7 +116,7 @@ if A[2][1] ~= '' then
   if held == 'ok' and A[3] == carrier.seq and carrier.seq > 0 then
     local recorded = unpack_value(carrier.answer)
     if recorded[1] == MARK then
-      fact_answers, decision_answers, epochs = recorded[4], recorded[5], recorded[6]
+      fact_answers, decision_answers, starts = recorded[4], recorded[5], recorded[6]
       return reply(recorded[2], recorded[3] == 1)
     end
     held = 'lost'
@@ -112,19 +130,20 @@ local equal = #A[5] == 3 and position_equals(run, A[5])
 -- Facts -----------------------------------------------------------------------------------------------
 
 local function fact_judge(fact)
-  local rule, id = RULES[fact[1]], fact[2]
+  local code, id = fact[1], fact[2]
+  if run.finished and rule_finished(code) ~= '' then return rule_finished(code) end
   local entity = entity_load(run, id)
-  if run.finished and rule.finished ~= '' then return rule.finished end
-  local answer = rule.answers[entity_state(run, id, entity)]
+  local answer = rule_answer(code, entity_state(run, id, entity))
   if answer ~= 'ok' then return answer end
-  if rule.guard == 'epoch' then
-    local same = entity[STEP.slot] == fact[5] and entity[STEP.mark] == fact[6]
-    if not same or entity[STEP.mode] == 'child' then
-      if fact[1] == 'sf' and fact[5] == 0 then step_stop(entity) end
+  local guard = rule_guard(code)
+  if guard == 'epoch' then
+    local same = entity.slot == fact[5] and entity.mark == fact[6]
+    if not same or entity.mode == 'child' then
+      if code == 'sf' and fact[5] == 0 then step_stop(entity) end
       return 'superseded'
     end
   end
-  if rule.guard == 'due' and entity[2] > now then return 'too_early' end
+  if guard == 'due' and entity.due > now then return 'too_early' end
   return 'ok', entity
 end
 
@@ -132,32 +151,28 @@ local function send_due(due_in, due_at)
   return due_at > 0 and due_at or now + due_in
 end
 
-local function step_retry(fact, step)
-  local cause, due = fact[9], now + fact[8]
-  local retrying = {
-    'retrying', '', '', 0, 0, '', due, step[STEP.starts], step[STEP.errors] + (cause == 'error' and 1 or 0),
-    step[STEP.crashes] + (cause == 'crash' and 1 or 0), step[STEP.first], step[STEP.detach],
-  }
-  entity_put(run, fact[2], retrying)
-  log_append(run, fact[1], fact[2], fact[4], fact[3], int(due))
-  return due
+-- Of the event just written, its writer is told which of its parts it records.
+local function written_for(place)
+  run.written[#run.written][1] = place
 end
 
 -- Returns the retry's message to send once settles are done: its key may still be this delivery's own.
 local function fact_write(fact, entity)
-  local rule, id = RULES[fact[1]], fact[2]
-  if rule.subject == 'step' then
-    if entity[STEP.state] ~= 'running' then message_withdraw(run, id) end
+  local code, id, at = fact[1], fact[2], fact[4]
+  if code == 'wo' then
+    at = max(at, entity.due)
+  else
+    if entity.state ~= 'running' then message_withdraw(run, id) end
     step_release(run, entity)
-    if fact[1] == 'sr' then
-      local due = step_retry(fact, entity)
-      local send = fact[7]
+    if code == 'sr' then
+      local send, due = fact[7], now + fact[8]
+      step_retry(run, id, entity, due, fact[9])
+      log_append(run, code, id, at, fact[3], int(due))
       return #send > 0 and { send[1], send[2], send[3], send[4], 0, due } or nil
     end
   end
   entity_put(run, id, false)
-  local at = rule.subject == 'wait' and max(fact[4], entity[2]) or fact[4]
-  log_append(run, fact[1], id, at, fact[3], '')
+  log_append(run, code, id, at, fact[3], '')
 end
 
 local accepted, retries = true, {}
@@ -166,11 +181,12 @@ for i, fact in ipairs(FACTS) do
   fact_answers[i] = answer
   if answer == 'ok' then
     retries[#retries + 1] = fact_write(fact, entity)
+    written_for(i)
   elseif answer ~= 'exists' or A[6] == 1 then
     accepted = false
   end
 end
-local facts_decided = run.decided or false
+local facts_decided = run_decided(run)
 
 -- Decisions: judged on a copy, so that nothing of a refused batch remains ------------------------------
 
@@ -178,19 +194,18 @@ local plan = {} -- id → state after the decisions judged so far
 
 local function decision_judge(decision)
   local code, id = decision[1], decision[2]
-  local rule = RULES[code]
-  if run.finished and rule.finished ~= '' then return rule.finished end
-  if rule.subject == 'run' then
+  if run.finished and rule_finished(code) ~= '' then return rule_finished(code) end
+  if rule_subject(code) == 'run' then
     if code == 'rs' and plan[''] then return 'exists' end
     plan[''] = code == 'rs' or plan['']
-    return rule.answers[run.status]
+    return rule_answer(code, run.status)
   end
   local entity = entity_load(run, id)
-  local answer = rule.answers[plan[id] or entity_state(run, id, entity)]
-  if answer == 'ok' and rule.guard == 'claim' and entity and not plan[id] then
+  local answer = rule_answer(code, plan[id] or entity_state(run, id, entity))
+  if answer == 'ok' and rule_guard(code) == 'claim' and entity and not plan[id] then
     answer = step_claim(run, entity, A[2][1], A[2][2])
   end
-  if answer == 'ok' and rule.target ~= '' then plan[id] = rule.target end
+  if answer == 'ok' and rule_target(code) ~= '' then plan[id] = rule_target(code) end
   return answer
 end
 
@@ -202,42 +217,40 @@ local function decisions_judge()
     decision_answers[i] = answer
     if answer == 'expired' then
       word = 'expired'
-    elseif answer ~= 'ok' and (answer ~= 'exists' or decision[1] == 'ss' or TERMINAL[decision[1]]) and word == 'ok' then
+    elseif answer ~= 'ok' and (answer ~= 'exists' or decision[1] == 'ss' or is_end(decision[1])) and word == 'ok' then
       word = 'conflict'
     end
-    if TERMINAL[decision[1]] then terminal = decision end
+    if is_end(decision[1]) then terminal = i end
   end
   return word, terminal
 end
 
 local function decision_write(decision)
   local code, id, data = decision[1], decision[2], decision[3]
-  local kind = string.sub(id, 1, 1)
-  if COUNTERS[kind] and RULES[code].answers.absent == 'ok' then run[kind] = max(run[kind], tonumber(string.sub(id, 2))) end
+  if rule_answer(code, 'absent') == 'ok' then entity_count(run, id) end
   if code == 'sc' then
-    local step = { 'created', '', '', 0, 0, '', 0, 0, 0, 0, 0, decision[8] }
+    local step = step_new(decision[8] or 0)
     if decision[4] == 'child' then
-      step[STEP.state], step[STEP.mode], step[STEP.owner] = 'running', 'child', child_of[id].child[1]
+      step.state, step.mode, step.owner = 'running', 'child', child_of[id].child[1]
     end
     entity_put(run, id, step)
-    log_append(run, code, id, 0, data, step[STEP.owner])
+    log_append(run, code, id, 0, data, step.owner)
   elseif code == 'ss' then
-    local slot = step_start(run, id, entity_load(run, id), decision[4], A[2][1], A[2][2])
-    epochs[#epochs + 1] = id
-    epochs[#epochs + 1] = slot
+    local step = entity_load(run, id)
+    starts[#starts + 1] = { id, step_start(run, id, step, decision[4], A[2][1], A[2][2]), step.errors, step.first }
   elseif code == 'wc' then
-    local due = send_due(decision[5], decision[6])
-    entity_put(run, id, { 'open', due })
+    local due = send_due(decision[5] or 0, decision[6] or 0)
+    entity_put(run, id, { state = 'open', due = due })
     log_append(run, code, id, 0, data, int(due))
   elseif code == 'hc' then
-    entity_put(run, id, { 'open', decision[7] })
-    log_append(run, code, id, 0, data, decision[7])
+    entity_put(run, id, { state = 'open', token = decision[7] or '' })
+    log_append(run, code, id, 0, data, decision[7] or '')
   elseif code == 'hd' then
     entity_put(run, id, false)
     log_append(run, code, id, 0, data, '')
   elseif code == 'rs' then
     run.status = 'running'
-    call('HSET', run.keys.run, 'started', int(now))
+    call('HSET', run.keys.run, 'status', 'running', 'started', int(now))
     log_append(run, code, '', 0, data, '')
   else
     log_append(run, code, id, 0, data, '')
@@ -247,8 +260,7 @@ end
 local function child_create(index, child)
   local born = run_load(1 + index, child[1])
   if born.status ~= 'absent' then return end
-  call('HSET', born.keys.run, unpack(child[3]))
-  born.status, born.queue = 'pending', child[5]
+  call('HSET', born.keys.run, 'status', 'pending', unpack(child[3]))
   log_append(born, 'rc', '', 0, child[4], '')
   run_save(born)
   call('ZADD', K.open, int(now), born.id)
@@ -285,7 +297,7 @@ end
 
 local seen_all = equal and (A[6] == 1 or not facts_decided)
 for i, decision in ipairs(DECISIONS) do
-  if decision_answers[i] == 'ok' and RULES[decision[1]].decisive then seen_all = false end
+  if decision_answers[i] == 'ok' and rule_decisive(decision[1]) then seen_all = false end
 end
 local fenced = not run.finished and run.parked == ''
 if word == 'ok' and terminal and not seen_all then word = 'stale' end
@@ -308,12 +320,13 @@ end
 
 local function withdraws_write()
   for _, key in ipairs(WITHDRAWS) do
-    local step = string.sub(key, 1, 1) == 's' and tonumber(string.sub(key, 2)) and entity_load(run, key)
-    if step and (step[STEP.state] == 'created' or step[STEP.state] == 'retrying') then
-      step[STEP.state] = 'withdrawn'
-      entity_put(run, key, step)
+    local kind = string.match(key, '^([sw])%d+$')
+    local entity = kind and entity_load(run, key)
+    if kind == 's' and entity and (entity.state == 'created' or entity.state == 'retrying') then
+      entity.state = 'withdrawn'
+      entity_put(run, key, entity)
       message_withdraw(run, key)
-    elseif string.sub(key, 1, 1) == 'w' and entity_load(run, key) then
+    elseif kind == 'w' and entity then
       entity_put(run, key, false)
     elseif key == 'timer' then
       message_withdraw(run, key)
@@ -327,7 +340,10 @@ elseif word == 'ok' then
   deliveries_settle()
   withdraws_write()
   for i, decision in ipairs(DECISIONS) do
-    if decision_answers[i] == 'ok' and not TERMINAL[decision[1]] then decision_write(decision) end
+    if decision_answers[i] == 'ok' and not is_end(decision[1]) then
+      decision_write(decision)
+      written_for(#FACTS + i)
+    end
   end
   children_create()
 end
@@ -336,15 +352,17 @@ end
 if not run.finished then rescue_save(run) end
 entities_save(run)
 if word == 'ok' and terminal then
+  local code, data = DECISIONS[terminal][1], DECISIONS[terminal][3]
   local successor = child_of[''] and child_of[''].child[1] or ''
-  log_append(run, terminal[1], '', 0, terminal[3], successor)
-  local parent = A[14] == 1 and run_load(1 + #CHILDREN + 1, run.parent) or nil
-  run_finish(run, TERMINAL[terminal[1]], A[16])
+  log_append(run, code, '', 0, data, successor)
+  written_for(#FACTS + terminal)
+  local parent = A[14] == 1 and run_load(1 + #CHILDREN + 1, run_field(run, 'parent')) or nil
+  run_finish(run, rule_target(code), A[16])
   if successor ~= '' then
     call('HSET', run.keys.run, 'continued_to', successor)
     parent_move(run, parent, successor)
   else
-    parent_notify(run, parent, terminal[1] == 'ro' and 'so' or 'sf', A[17])
+    parent_notify(run, parent, code == 'ro' and 'so' or 'sf', A[17])
   end
 else
   run_save(run)
@@ -353,7 +371,7 @@ end
 local function send_ensure(send, due)
   if send[1] == 'rescue' then return rescue_ensure(run) end
   local step = send[1] == 'step' and entity_load(run, send[2])
-  local waits = step and step[STEP.state] ~= 'withdrawn' and step[STEP.mode] ~= 'child'
+  local waits = step and step.state ~= 'withdrawn' and step.mode ~= 'child'
   if send[1] == 'step' and not waits then return end
   if send[1] ~= 'step' and run.parked ~= '' then return end -- a parked run sends no wakes
   message_ensure(run, send[1], send[2], send[3], send[4], due)
@@ -370,13 +388,13 @@ if not run.finished then
   -- The wake rule: whoever appends a decisive event ensures the run's wake, unless it holds a run message
   -- of this run and leaves it unsettled, or has just settled one with a body that saw the event.
   local awake = held == 'ok' and kept and kept.kind == 'run' and kept.run == run.id
-  if run.decided and not awake and not rested then wake(run) end
+  if run_decided(run) and not awake and not rested then wake(run) end
 end
 
 if kept and held == 'ok' then
   if run.finished then kept = message_load(kept.id) end -- the end was signalled to it
   kept.seq = A[3]
-  kept.answer = pack({ MARK, word, unsettled and 1 or 0, fact_answers, decision_answers, epochs })
+  kept.answer = pack({ MARK, word, unsettled and 1 or 0, fact_answers, decision_answers, starts })
   message_save(kept)
 end
 return reply(word, unsettled)

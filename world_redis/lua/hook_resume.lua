@@ -7,6 +7,8 @@
 -- Resend   the same resume id answers the same slot, as long as the run is kept.
 --
 -- Prevents: a payload recorded but its run not woken; a payload recorded twice by a resend.
+--
+-- Needs    rules runs entities
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -16,11 +18,11 @@ if run.status == 'absent' then return pack({ 'not_found', 0 }) end
 local seen = 'r' .. id .. ':' .. A[4]
 local earlier = call('HGET', run.keys.entities, seen)
 if earlier then return pack({ 'ok', tonumber(earlier) }) end
-if run.finished then return pack({ RULES.hr.finished, 0 }) end
+if run.finished then return pack({ rule_finished('hr'), 0 }) end
 local hook = entity_load(run, id)
-local answer = RULES.hr.answers[entity_state(run, id, hook)]
+local answer = rule_answer('hr', entity_state(run, id, hook))
 -- Digests, so that the time of the comparison says nothing about the token.
-if answer == 'ok' and redis.sha1hex(hook[2]) ~= redis.sha1hex(A[3]) then answer = 'not_found' end
+if answer == 'ok' and redis.sha1hex(hook.token) ~= redis.sha1hex(A[3]) then answer = 'not_found' end
 if answer ~= 'ok' then return pack({ answer, 0 }) end
 local slot = log_append(run, 'hr', id, 0, A[5], '')
 call('HSET', run.keys.entities, seen, int(slot))

@@ -8,6 +8,8 @@
 -- Resend   the message is gone.
 --
 -- A run message parks its run; a step message fails its step (the failure is catchable in the body).
+--
+-- Needs    messages runs entities rescue steps park
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -18,7 +20,7 @@ local run = run_load(1, A[1])
 local alive = run.status ~= 'absent' and not run.finished
 local step = alive and m.kind == 'step' and entity_load(run, m.key)
 local word = 'ok'
-if step and step[STEP.state] == 'running' and step_claim(run, step, m.id, m.number) == 'owned' then word = 'owned' end
+if step and step.state == 'running' and step_claim(run, step, m.id, m.number) == 'owned' then word = 'owned' end
 
 if word == 'ok' then
   call('XADD', K.dead, 'MAXLEN', '~', 10000, '*', 'message', m.id, 'kind', m.kind, 'run', m.run, 'key', m.key,
@@ -27,7 +29,7 @@ end
 message_settle(run.status ~= 'absent' and run or nil, m)
 if word == 'owned' then rescue_ensure(run) end
 if alive and word == 'ok' then
-  if step and step[STEP.state] ~= 'withdrawn' then
+  if step and step.state ~= 'withdrawn' then
     step_release(run, step)
     log_append(run, 'sf', m.key, 0, A[7], '')
     entity_put(run, m.key, false)

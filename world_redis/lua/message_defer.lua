@@ -6,6 +6,8 @@
 -- Resend   the delivery holds the message no longer: `superseded`, nothing moves.
 --
 -- A deliberate return: it does not count as an attempt. A new queue reroutes the message whole.
+--
+-- Needs    messages
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end

@@ -13,6 +13,8 @@
 -- Resend   writes nothing.
 --
 -- Prevents: a backlog summed from readings of different moments, in which a message counts twice or never.
+--
+-- Needs    messages
 
 local LIMIT = A[1]
 

@@ -8,6 +8,8 @@
 -- Resend   begins the same leases again.
 --
 -- Runs when memory is full too: a full server must not lapse every lease.
+--
+-- Needs    messages
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end

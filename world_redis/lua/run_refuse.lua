@@ -11,6 +11,8 @@
 -- The time counts from the first refusal on the run and is cleared by a committed pass; every build that
 -- refused is kept, so that the first worker of another build tries a parked run again. Parking is not
 -- fenced by the position: a parked run must not be kept awake by what it has not seen.
+--
+-- Needs    messages runs park
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -27,7 +29,7 @@ if run.status == 'absent' or run.finished then
   return pack({ run.finished and 'expired' or 'not_found' })
 end
 
-local since = run.refused_since ~= '' and num(run.refused_since) or now
+local since = tonumber(run.refused_since) or now
 local builds = call('HGET', run.keys.run, 'refused_by') or ''
 if A[6] ~= '' and not string.find(' ' .. builds .. ' ', ' ' .. A[6] .. ' ', 1, true) then
   builds = builds == '' and A[6] or builds .. ' ' .. A[6]

@@ -8,6 +8,8 @@
 -- Resend   `ok` by the mark of slot 1, which a start keeps; another start of the same id is `exists`.
 --
 -- Prevents: a run without a message, a message without a run.
+--
+-- Needs    messages runs
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -17,8 +19,7 @@ if run.status ~= 'absent' then
   local first = call('XRANGE', run.keys.log, '1-0', '1-0')[1]
   return pack({ first and first[2][8] == MARK and 'ok' or 'exists', now })
 end
-call('HSET', run.keys.run, unpack(A[2]))
-run.status, run.queue = 'pending', A[4]
+call('HSET', run.keys.run, 'status', 'pending', unpack(A[2]))
 log_append(run, 'rc', '', 0, A[3], '')
 run_save(run)
 call('ZADD', K.open, int(now), run.id)

@@ -9,14 +9,17 @@
 -- Resend   the run has ended: `exists`, or `conflict` for a failure; nothing is written.
 --
 -- Prevents: a run that ended with a parent that still waits for it.
+--
+-- Needs    rules runs finish
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
 
 local run = run_load(1, A[1])
-local answer = RULES[A[6]].answers[run.status]
+local answer = rule_answer(A[6], run.status)
 if answer ~= 'ok' then return pack({ answer }) end
-if run.parent ~= A[3] then return pack({ 'parent', run.parent }) end
+local named = run_field(run, 'parent')
+if named ~= A[3] then return pack({ 'parent', named }) end
 local parent = A[3] ~= '' and run_load(2, A[3]) or nil
 log_append(run, A[6], '', 0, A[2], '')
 run_finish(run, A[6] == 'rx' and 'cancelled' or 'failed', A[5])

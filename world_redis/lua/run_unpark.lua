@@ -4,6 +4,8 @@
 -- ARGV[3]  [1 run id, 2 build ('' for an operator): refused when it is on the park record]
 -- Answers  [word]: ok · exists (not parked, or this build has refused it) · expired · not_found
 -- Resend   `exists`: it is not parked any more.
+--
+-- Needs    messages runs
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -18,5 +20,5 @@ run.parked = ''
 call('HDEL', run.keys.run, 'parked', 'park_detail', 'park_builds', 'refused_since')
 call('HDEL', K.parked, run.id)
 -- Its timer was withdrawn when it parked, and whoever holds it live does not know: it must look.
-message_ensure(run, 'run', 'wake', run.queue, 'look', now)
+message_ensure(run, 'run', 'wake', run_field(run, 'queue'), 'look', now)
 return pack({ 'ok' })

@@ -14,6 +14,8 @@
 --          `gone` or `superseded`.
 --
 -- Prevents: a claim that is refused and a message that is lost with it; a duplicate that runs.
+--
+-- Needs    rules messages runs entities rescue steps
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -25,8 +27,8 @@ local step = run.status ~= 'absent' and entity_load(run, id)
 local function reply(word, slot, left)
   local e = step or {}
   return pack({
-    word, slot or 0, left or 0, e[STEP.starts] or 0, e[STEP.errors] or 0, e[STEP.crashes] or 0,
-    e[STEP.first] or 0, run.status, run.cancel == '1' and 1 or 0, now,
+    word, slot or 0, left or 0, e.starts or 0, e.errors or 0, e.crashes or 0,
+    e.first or 0, run.status, run.cancel == '1' and 1 or 0, now,
   })
 end
 
@@ -37,14 +39,13 @@ if m.seq > 0 then -- a resend of this very claim, or a claim by somebody who los
   return reply('lost')
 end
 
-local rule = RULES.ss
 local answer, left = nil, 0
 if run.status == 'absent' then
   answer = 'not_found'
 elseif run.finished then
-  answer = rule.finished
+  answer = rule_finished('ss')
 else
-  answer = rule.answers[entity_state(run, id, step)]
+  answer = rule_answer('ss', entity_state(run, id, step))
   if answer == 'ok' then answer, left = step_claim(run, step, m.id, m.number) end
 end
 
@@ -60,7 +61,6 @@ elseif answer ~= 'ok' then
 end
 
 local slot = step_start(run, id, step, 'queue', m.id, m.number)
-step = run.entities[id]
 m.seq, m.answer = 1, pack({ MARK, slot })
 message_save(m)
 rescue_save(run)

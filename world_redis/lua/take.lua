@@ -15,6 +15,8 @@
 -- A wake that a rescue sends has the payload 'rescue'; every other wake but the first has none.
 --
 -- Prevents: a worker taking more than it can run; two holders of one delivery; a message in no place.
+--
+-- Needs    messages
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -24,17 +26,20 @@ local budget = { run = A[2], step = A[3] }
 local SCAN, ALONE_FROM = 128, 3
 local deliveries, crowded, alone = {}, 0, false
 
+-- When to look again; nil when an owner is gone. One that has lapsed is not: its message is about to be handed
+-- out again, and what it owned is recovered then.
 local function owners_deadline(m)
   local earliest = nil
   for i = 1, #m.owners, 2 do
-    local left = lease_left(message_load(m.owners[i]))
-    if left == 0 then return nil end
+    local owner = message_load(m.owners[i])
+    if not owner or owner.state ~= 'f' then return nil end
+    local left = max(lease_left(owner), DOUBT)
     earliest = min(earliest or now + left, now + left)
   end
   return earliest
 end
 
--- All owners live: look again at their earliest deadline. Otherwise the run gets a wake, which looks at its
+-- All owners are there: look again at their earliest deadline. Otherwise the run gets a wake, which looks at its
 -- steps; the rescue stays armed while one of them runs. It keeps the wake it sent in `answer` and sends no
 -- other while that one waits; a parked run gets none.
 local function rescue_due(m)

@@ -21,7 +21,6 @@ from .tagging import Tagger, Unfit, untag
 MAX_BYTES = 1 << 20
 """Default limit of one recorded value: 1 MiB."""
 
-_CONSTANTS = {None: b"null", True: b"true", False: b"false"}
 _ANY = shape_of(Any)
 _TOO_DEEP = "nested too deeply for what is left of the stack"
 
@@ -91,17 +90,7 @@ class Codec:
 
     def encode_shape(self, value: Any, shape: Shape, *, path: str) -> bytes:
         """`encode` for a prepared annotation."""
-        kind = type(value)
-        if shape.any or shape.plain is kind:
-            # The shortcut for what most steps return; the classes are exact, so nothing is lost.
-            if kind is int and -(2**63) <= value < 2**63:
-                return b"%d" % value
-            if value is None or kind is bool:
-                return _CONSTANTS[value]
-            if kind is str and is_clean(value):
-                return self.dump(value, path)
-        tree = self.to_tree(value, shape, path=path)
-        return self.dump(tree, path)
+        return self.dump(self.to_tree(value, shape, path=path), path)
 
     def decode_shape(self, data: bytes, shape: Shape, *, path: str) -> Any:
         """`decode` for a prepared annotation."""
@@ -111,6 +100,9 @@ class Codec:
 
     def to_tree(self, value: Any, shape: Shape, *, path: str) -> Any:
         """The recorded tree of ``value``, checked by reading it back where that can differ."""
+        exact = shape.any or shape.plain is type(value)
+        if exact and _is_tree(value):
+            return value
         tagger = Tagger(self.types, typed=not shape.any)
         try:
             tree = tagger.tag(shape.dump(value))
@@ -121,7 +113,6 @@ class Codec:
         except PydanticSerializationError as error:
             # Raised for the user's own serializers.
             raise SerializationError(str(error), path=path) from error
-        exact = shape.any or shape.plain is type(value)
         if self.strict or tagger.needs_check or not exact:
             self._check(value, tree, shape, path)
         return tree
@@ -169,6 +160,14 @@ class Codec:
             check_same(value, read, strict=self.strict)
         except Unfit as unfit:
             raise SerializationError(unfit.reason, path=path + unfit.trail) from None
+
+
+def _is_tree(value: Any) -> bool:
+    """Is it recorded as it is? True for what most steps take and return."""
+    kind = type(value)
+    if kind is int:
+        return bool(-(2**63) <= value < 2**63)
+    return value is None or kind is bool or (kind is str and is_clean(value))
 
 
 def _does_not_fit(error: pydantic.ValidationError, path: str) -> TypeValidationError:

@@ -18,6 +18,7 @@ from .codec import Codec
 _LOCALS = ".<locals>."
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Signature:
@@ -39,6 +40,9 @@ class Signature:
         self._signature = inspect.Signature()
         self._resolved = False
         self._shapes: dict[str, Shape] = {}
+        self._paths: dict[str, str] = {}  # parameter → its name in errors
+        self._positional: tuple[str, ...] = ()  # what a call without names fills, in this order
+        self._needed = 0  # how many values such a call has at least
 
     def resolve(self) -> None:
         """Resolve every annotation; does nothing the second time.
@@ -61,6 +65,8 @@ class Signature:
         self._parameters = dict(signature.parameters)
         self._shapes = shapes
         self._signature = signature
+        self._paths = {name: self._argument(name) for name in signature.parameters}
+        self._positional, self._needed = _call_by_position(signature)
         self._resolved = True
 
     # --- arguments --------------------------------------------------------------------------------
@@ -83,7 +89,7 @@ class Signature:
         """
         given = self._bind(args, kwargs)
         tree = {
-            name: self.codec.to_tree(value, self._shapes[name], path=self._argument(name))
+            name: self.codec.to_tree(value, self._shapes[name], path=self._paths[name])
             for name, value in given.items()
         }
         if with_defaults:
@@ -151,6 +157,8 @@ class Signature:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         self.resolve()
+        if not kwargs and self._needed <= len(args) <= len(self._positional):
+            return dict(zip(self._positional, args, strict=False))  # what `bind` would find, much sooner
         try:
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -185,7 +193,7 @@ class Signature:
                     args.append(parameter.default)
                 continue
             value = self.codec.from_tree(
-                tree[name], self._shapes[name], path=self._argument(name), by_alias=by_alias
+                tree[name], self._shapes[name], path=self._paths[name], by_alias=by_alias
             )
             if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
                 args.extend(value)
@@ -198,11 +206,7 @@ class Signature:
         return tuple(args), kwargs
 
     def _check_may_miss(self, parameter: inspect.Parameter) -> None:
-        required = parameter.default is inspect.Parameter.empty and parameter.kind not in (
-            inspect.Parameter.VAR_POSITIONAL,
-            inspect.Parameter.VAR_KEYWORD,
-        )
-        if required:
+        if _is_needed(parameter):
             raise TypeValidationError(
                 "no value was given, and the parameter has no default",
                 path=self._argument(parameter.name),
@@ -220,6 +224,20 @@ class Signature:
                 raise _unresolvable(annotation, error, where) from error
             resolved[name] = hints[name]
         return resolved
+
+
+def _call_by_position(signature: inspect.Signature) -> tuple[tuple[str, ...], int]:
+    """The parameters that a call without names fills, and how many it must: more than there are, if one can
+    only be named."""
+    parameters = signature.parameters.values()
+    names = tuple(each.name for each in parameters if each.kind in _BY_POSITION)
+    needed = [each for each in parameters if _is_needed(each)]
+    fits = all(each.kind in _BY_POSITION for each in needed)
+    return names, len(needed) if fits else len(names) + 1
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    return parameter.default is inspect.Parameter.empty and parameter.kind not in _GATHERING
 
 
 def digest(data: bytes) -> str:

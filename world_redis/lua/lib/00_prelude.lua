@@ -2,8 +2,8 @@
 --
 -- KEYS     record messages open done parked dead, then five for each queue (ready delayed flight bell steps),
 --          then four for each run (run log entities out). All share one hash tag.
--- ARGV[1]  MessagePack [server run id, mark (8 bytes), id prefix, inline ownership 0/1, queue backstop 0/1,
---          resent 0/1: an earlier sending of this very call may have run]
+-- ARGV[1]  MessagePack [server run id, mark (8 bytes), id prefix, inline ownership, queue backstop,
+--          resent: an earlier sending of this very call may have run]; the last three are booleans
 -- ARGV[2]  MessagePack list of queue names, in the order of their keys
 -- ARGV[3]  MessagePack list of the verb's own arguments
 -- Answers common to all: {'server'}      the writer believes to speak to another server: connect again
@@ -15,7 +15,7 @@ local call, pack, unpack_value = redis.call, cmsgpack.pack, cmsgpack.unpack
 local floor, max, min, format = math.floor, math.max, math.min, string.format
 local CTX = unpack_value(ARGV[1])
 local SERVER, MARK, PREFIX = CTX[1], CTX[2], CTX[3]
-local INLINE_OWNERSHIP, QUEUE_BACKSTOP, RESENT = CTX[4] == 1, CTX[5] == 1, CTX[6] == 1
+local INLINE_OWNERSHIP, QUEUE_BACKSTOP, RESENT = CTX[4], CTX[5], CTX[6]
 local QUEUES = unpack_value(ARGV[2])
 local A = unpack_value(ARGV[3])
 
@@ -37,27 +37,32 @@ local function num(value)
   return tonumber(value) or 0
 end
 
-local now, amnesty, LEASE, DOUBT, clock
-do
-  local record = call('HMGET', K.record, 'server', 'lease', 'queues', 'amnesty', 'last', 'offset', 'pin')
-  if not record[1] then return pack({ 'closed' }) end
-  LEASE = num(record[2])
-  DOUBT = floor(LEASE / 2) -- see 20_messages
-  if record[3] ~= ARGV[2] then
-    for _, name in ipairs(unpack_value(record[3])) do
-      if not Q[name] then return pack({ 'keys', unpack_value(record[3]) }) end
-    end
+-- The values of a packed list of `count`, at most 15: what follows the one byte that opens it. As a list they
+-- would cost three times as much, for a table that grows by each of them. What comes first is to be ignored.
+local function unpack_list(raw, count)
+  return cmsgpack.unpack_limit(raw, count, 1)
+end
+
+local RECORD = call('HMGET', K.record, 'server', 'lease', 'queues', 'amnesty', 'last', 'offset', 'pin')
+if not RECORD[1] then return pack({ 'closed' }) end
+if RECORD[3] ~= ARGV[2] then
+  for _, name in ipairs(unpack_value(RECORD[3])) do
+    if not Q[name] then return pack({ 'keys', unpack_value(RECORD[3]) }) end
   end
-  local time = call('TIME')
-  local offset, last = num(record[6]), num(record[5])
-  now = record[7] and tonumber(record[7]) or (num(time[1]) * 1000 + floor(num(time[2]) / 1000))
-  if now >= last then offset = 0 end -- a server whose clock is right again: the offset is not kept for ever
+end
+local LEASE, amnesty = num(RECORD[2]), num(RECORD[4])
+local DOUBT = floor(LEASE / 2) -- see 20_messages
+
+local now, offset
+do
+  local time, last = call('TIME'), num(RECORD[5])
+  now = RECORD[7] and tonumber(RECORD[7]) or (num(time[1]) * 1000 + floor(num(time[2]) / 1000))
+  -- Once the server's clock is right again the offset goes: it is not kept for ever.
+  offset = now >= last and 0 or num(RECORD[6])
   now = now + offset
   if now < last then -- the server's clock went back (a fail-over): this partition's does not
     offset, now = offset + last - now, last
   end
-  amnesty = num(record[4])
-  clock = { server = record[1], queues = record[3], last = last, offset = offset, raised = offset ~= num(record[6]) }
 end
 
 -- Writing scripts call this first. It keeps the clock, learns new queues, and starts the amnesty when a
@@ -65,16 +70,13 @@ end
 -- asked of itself: a proxy may have led an old connection elsewhere (then 'server'), and a server may take
 -- over for the second time under the name it had before.
 local function tick()
-  if SERVER ~= clock.server then
+  if SERVER ~= RECORD[1] then
     if not string.find(call('INFO', 'server'), 'run_id:' .. SERVER, 1, true) then return 'server' end
     amnesty = now + LEASE
     call('HSET', K.record, 'server', SERVER, 'amnesty', int(amnesty))
   end
-  if clock.queues ~= ARGV[2] and #QUEUES > #unpack_value(clock.queues) then
-    call('HSET', K.record, 'queues', ARGV[2])
-  end
-  if now ~= clock.last or clock.raised then
-    call('HSET', K.record, 'last', int(now), 'offset', int(clock.offset))
-  end
+  if RECORD[3] ~= ARGV[2] and #QUEUES > #unpack_value(RECORD[3]) then call('HSET', K.record, 'queues', ARGV[2]) end
+  if now ~= num(RECORD[5]) then call('HSET', K.record, 'last', int(now)) end
+  if offset ~= num(RECORD[6]) then call('HSET', K.record, 'offset', int(offset)) end
   return 'ok'
 end

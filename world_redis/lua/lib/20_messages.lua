@@ -11,11 +11,12 @@ local minted = 0
 local function message_load(id)
   local raw = id and call('HGET', K.messages, id)
   if not raw then return nil end
-  local h = unpack_value(raw)
+  local _, kind, run, key, queue, state, entry, number, attempt, holder, seq, answer, published, cancel, owners,
+    doubted = unpack_list(raw, 15)
   return {
-    id = id, kind = h[1], run = h[2], key = h[3], queue = h[4], state = h[5], entry = h[6], number = h[7],
-    attempt = h[8], holder = h[9], seq = h[10], answer = h[11], published = h[12], cancel = h[13], owners = h[14],
-    doubted = h[15],
+    id = id, kind = kind, run = run, key = key, queue = queue, state = state, entry = entry, number = number,
+    attempt = attempt, holder = holder, seq = seq, answer = answer, published = published, cancel = cancel,
+    owners = owners, doubted = doubted,
   }
 end
 

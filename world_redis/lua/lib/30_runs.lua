@@ -1,32 +1,55 @@
--- A run: its record, its log, its open entities.
+-- A run: its record and its log.
+--
+-- Needs    rules messages
 
-local RUN_FIELDS = {
-  'status', 'slot', 'count', 'pslot', 'pmark', 's', 'w', 'h', 'a', 'p', 'cancel', 'parked', 'queue', 'parent',
-  'parent_step', 'settled', 'started', 'refused_since',
-}
-local COUNTERS = { s = true, w = true, h = true, a = true, p = true }
-local SUBJECT = { s = 'step', w = 'wait', h = 'hook', a = 'attr', p = 'patch' }
-local FINISHED = { completed = true, failed = true, cancelled = true }
-
-local function run_keys(index)
-  local base = 6 + #QUEUES * 5 + (index - 1) * 4
-  return { run = KEYS[base + 1], log = KEYS[base + 2], entities = KEYS[base + 3], out = KEYS[base + 4] }
-end
-
+-- Only what most calls look at: a hash is searched field by field. The rest is read where it is used.
 local function run_load(index, id)
-  local run = { id = id, keys = run_keys(index), entities = {}, dirty = {}, owners = {}, armed = 0 }
-  local values = call('HMGET', run.keys.run, unpack(RUN_FIELDS))
-  for i, name in ipairs(RUN_FIELDS) do run[name] = values[i] or '' end
-  if run.status == '' then run.status = 'absent' end
-  for _, name in ipairs({ 'slot', 'count', 'pslot', 's', 'w', 'h', 'a', 'p' }) do run[name] = num(run[name]) end
-  run.finished = FINISHED[run.status] or false
-  return run
+  local base = 6 + #QUEUES * 5 + (index - 1) * 4
+  local keys = { run = KEYS[base + 1], log = KEYS[base + 2], entities = KEYS[base + 3], out = KEYS[base + 4] }
+  local found = call('HMGET', keys.run, 'status', 'slot', 'count', 'pslot', 'pmark', 's', 'cancel', 'parked',
+    'refused_since')
+  local status = found[1] or 'absent'
+  return { -- sixteen fields: a table of one more is twice as large
+    id = id, keys = keys, status = status, slot = num(found[2]), count = num(found[3]), pslot = num(found[4]),
+    pmark = found[5] or '', s = num(found[6]), cancel = found[7] or '', parked = found[8] or '',
+    refused_since = found[9] or '',
+    finished = status == 'completed' or status == 'failed' or status == 'cancelled',
+    written = {}, -- the events written here: {0, at, mark, extra}; who causes one puts its name in front
+    entities = {}, dirty = {}, owners = {},
+  }
 end
 
--- Everything that moves with nearly every transition; the rest is written where it changes.
+-- A field of the record that never changes, or seldom.
+local function run_field(run, name)
+  return call('HGET', run.keys.run, name) or ''
+end
+
+-- The highest number used of a kind of entity ('s', 'w', …). Numbers are dense.
+local function run_used(run, kind)
+  if not run[kind] then run[kind] = num(call('HGET', run.keys.run, kind)) end
+  return run[kind]
+end
+
+-- Was a decisive event written here?
+local function run_decided(run)
+  return run.pslot > run.slot - #run.written
+end
+
+-- What moves with the events; the rest is written where it changes.
 local function run_save(run)
-  call('HSET', run.keys.run, 'status', run.status, 'slot', int(run.slot), 'count', int(run.count),
-    'pslot', int(run.pslot), 'pmark', run.pmark, 's', int(run.s), 'w', int(run.w), 'h', int(run.h), 'a', int(run.a), 'p', int(run.p))
+  if #run.written == 0 then return end
+  local fields = {
+    'slot', int(run.slot), 'count', int(run.count), 'pslot', int(run.pslot), 'pmark', run.pmark, 's', int(run.s),
+  }
+  if run.w or run.h or run.a or run.p then
+    for _, kind in ipairs({ 'w', 'h', 'a', 'p' }) do
+      if run[kind] then
+        fields[#fields + 1] = kind
+        fields[#fields + 1] = int(run[kind])
+      end
+    end
+  end
+  call('HSET', run.keys.run, unpack(fields))
 end
 
 local function position_equals(run, position)
@@ -35,23 +58,25 @@ end
 
 -- The one place that allocates a slot.
 local function log_append(run, code, id, at, data, extra)
-  local rule = RULES[code]
-  run.slot = run.slot + 1
-  local mark = (rule.decisive or code == 'ss' or code == 'rc') and MARK or ''
-  call('XADD', run.keys.log, int(run.slot) .. '-0', 't', code, 'i', id, 'a', int(at > 0 and at or now),
-    'm', mark, 'd', data, 'x', extra)
-  if rule.decisive then
-    run.count, run.pslot, run.pmark, run.decided = run.count + 1, run.slot, MARK, true
+  local decisive = rule_decisive(code)
+  local slot, mark = run.slot + 1, (decisive or code == 'ss' or code == 'rc') and MARK or ''
+  if at <= 0 then at = now end
+  call('XADD', run.keys.log, format('%d-0', slot), 't', code, 'i', id, 'a', int(at), 'm', mark, 'd', data, 'x', extra)
+  run.slot = slot
+  if decisive then
+    run.count, run.pslot, run.pmark = run.count + 1, slot, MARK
   end
-  return run.slot
+  run.written[#run.written + 1] = { 0, at, mark, extra }
+  return slot
 end
 
--- Events after `seen`: at most 500 or 256 KiB of payload. Raw stream entries, and whether there are more.
-local function events_after(run, seen)
+-- Events after `seen`, up to slot `last`: at most 500 or 256 KiB of payload. Raw stream entries, and whether
+-- there are more.
+local function events_after(run, seen, last)
   local kept, bytes = {}, 0
-  while seen < run.slot do
+  while seen < last do
     -- In small bites: payloads may be a megabyte each.
-    local entries = call('XRANGE', run.keys.log, int(seen + 1) .. '-0', '+', 'COUNT', 32)
+    local entries = call('XRANGE', run.keys.log, format('%d-0', seen + 1), format('%d-0', last), 'COUNT', 32)
     if #entries == 0 then break end
     for _, entry in ipairs(entries) do
       bytes = bytes + #entry[2][10]
@@ -63,44 +88,8 @@ local function events_after(run, seen)
   return kept, false
 end
 
--- Entities are {state, ...} arrays; a step: state mode owner number slot mark due starts errors crashes first detach.
-local STEP = { state = 1, mode = 2, owner = 3, number = 4, slot = 5, mark = 6, due = 7, starts = 8, errors = 9, crashes = 10, first = 11, detach = 12 }
-
-local function entity_load(run, id)
-  local known = run.entities[id]
-  if known ~= nil then return known end
-  local raw = call('HGET', run.keys.entities, id)
-  known = raw and unpack_value(raw) or false
-  run.entities[id] = known
-  return known
-end
-
--- Numbers are dense and an ended entity is dropped: below the counter and absent means ended.
-local function entity_state(run, id, entity)
-  if entity then return entity[1] end
-  local kind = string.sub(id, 1, 1)
-  if tonumber(string.sub(id, 2)) <= run[kind] then return 'ended' end
-  return 'absent'
-end
-
-local function entity_put(run, id, entity)
-  run.entities[id], run.dirty[id] = entity, true
-end
-
-local function entities_save(run)
-  for id in pairs(run.dirty) do
-    local entity = run.entities[id]
-    if entity then
-      call('HSET', run.keys.entities, id, pack(entity))
-    else
-      call('HDEL', run.keys.entities, id)
-    end
-  end
-  run.dirty = {}
-end
-
 -- A run that is not finished and not parked gets a wake; see the wake rule in append.lua.
 local function wake(run)
   if run.finished or run.parked ~= '' then return end
-  message_ensure(run, 'run', 'wake', run.queue, '', now)
+  message_ensure(run, 'run', 'wake', run_field(run, 'queue'), '', now)
 end

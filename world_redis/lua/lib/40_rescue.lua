@@ -1,6 +1,8 @@
 -- The rescue: one delayed entry per run while a step of it runs, never handed out. It names the messages
 -- that own the running steps, so that `take` can tell without a key of the run whether all of them are
 -- still held: then it moves to their earliest deadline; otherwise it sends the run a wake and stays armed.
+--
+-- Needs    messages runs entities
 
 local function rescue_owner(run, owner, delta)
   run.owners[owner] = (run.owners[owner] or 0) + delta
@@ -12,7 +14,7 @@ local function rescue_arm(run, counts)
     if count > 0 then owners[#owners + 1] = owner; owners[#owners + 1] = count end
   end
   if #owners == 0 then return end
-  local m = message_publish('rescue', run.id, 'rescue', run.queue, '', now + LEASE)
+  local m = message_publish('rescue', run.id, 'rescue', run_field(run, 'queue'), '', now + LEASE)
   call('HSET', run.keys.out, 'rescue', m.id)
   run.armed = 1
   m.owners = owners
@@ -60,12 +62,10 @@ local function rescue_ensure(run)
   if run.finished or rescue_armed(run) then return end
   entities_save(run)
   run.owners = {}
-  local counts, all = {}, call('HGETALL', run.keys.entities)
-  for i = 1, #all, 2 do
-    local step = string.sub(all[i], 1, 1) == 's' and unpack_value(all[i + 1])
-    if step and step[STEP.state] == 'running' and step[STEP.mode] ~= 'child' then
-      counts[step[STEP.owner]] = (counts[step[STEP.owner]] or 0) + 1
-    end
+  local counts = {}
+  for _, found in ipairs(entities_all(run)) do
+    local step = found[2]
+    if step.state == 'running' and step.mode ~= 'child' then counts[step.owner] = (counts[step.owner] or 0) + 1 end
   end
   if next(counts) ~= nil then rescue_arm(run, counts) end
 end

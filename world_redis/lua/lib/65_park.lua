@@ -1,4 +1,6 @@
 -- Parking: the run stays open, accepts facts, sends no wakes, and says why.
+--
+-- Needs    messages
 
 local function run_park(run, reason, detail, builds)
   run.parked = reason

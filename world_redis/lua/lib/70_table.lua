@@ -1,28 +1,29 @@
 -- The open entities of a run as a session's dispatch needs them: what no log carries.
+--
+-- Needs    messages entities rescue
 
 local function step_row(run, id, step)
-  local owner = step[STEP.state] == 'running' and step[STEP.mode] ~= 'child' and message_load(step[STEP.owner]) or nil
+  local owner = step.state == 'running' and step.mode ~= 'child' and message_load(step.owner) or nil
   local left = lease_left(owner)
   local has_message = call('HEXISTS', run.keys.out, id) == 1
     and call('HEXISTS', K.messages, call('HGET', run.keys.out, id)) == 1
   return {
-    id, step[STEP.state], step[STEP.mode], step[STEP.owner], step[STEP.number], left > 0 and 1 or 0, left,
-    step[STEP.due], has_message and 1 or 0, step[STEP.slot], step[STEP.mark], step[STEP.starts],
-    step[STEP.errors], step[STEP.crashes], step[STEP.first],
+    id, step.state, step.mode, step.owner, step.number, left > 0 and 1 or 0, left, step.due, has_message and 1 or 0,
+    step.slot, step.mark, step.starts, step.errors, step.crashes, step.first,
   }
 end
 
 local function table_of(run)
   local steps, waits, hooks = {}, {}, {}
-  local all = call('HGETALL', run.keys.entities)
-  for i = 1, #all, 2 do
-    local id, kind = all[i], string.sub(all[i], 1, 1)
+  for _, found in ipairs(entities_all(run)) do
+    local id, entity = found[1], found[2]
+    local kind = string.sub(id, 1, 1)
     if kind == 's' then
-      steps[#steps + 1] = step_row(run, id, unpack_value(all[i + 1]))
+      steps[#steps + 1] = step_row(run, id, entity)
     elseif kind == 'w' then
-      waits[#waits + 1] = { id, unpack_value(all[i + 1])[2] }
-    elseif kind == 'h' then
-      hooks[#hooks + 1] = { id, unpack_value(all[i + 1])[2] }
+      waits[#waits + 1] = { id, entity.due }
+    else
+      hooks[#hooks + 1] = { id, entity.token }
     end
   end
   local timer = message_load(call('HGET', run.keys.out, 'timer'))

@@ -1,0 +1,74 @@
+"""What a session's planner looks at: the body, what is held and runs here, and what the store has listed."""
+
+from __future__ import annotations
+
+from world_redis.messages import DEADLINE, TIMER
+from world_redis.transition import Table
+
+from ..core.calls import Outcome
+from ..core.dispatch import Here
+from ..core.plan import Plan, Scene, plan
+from .body import Body
+from .executions import Executions
+from .hand import Hand
+from .host import Host
+from .knowledge import Knowledge
+from .tokens import ChosenTokens
+
+
+class Planning:
+    def __init__(
+        self,
+        run_id: str,
+        host: Host,
+        hand: Hand,
+        executions: Executions,
+        known: Knowledge,
+        tokens: ChosenTokens,
+    ) -> None:
+        self._run_id = run_id
+        self._host = host
+        self._hand = hand
+        self._executions = executions
+        self._known = known
+        self._tokens = tokens
+
+    async def plan(self, body: Body, outcome: Outcome | None, table: Table | None, *, judged: bool) -> Plan:
+        """What to write for a quiet body. `judged`: the machinery ends the run, whatever the body wants."""
+        await self._tokens.ask(body.fresh)
+        known, limits = self._known, self._host.limits
+        assert known.context is not None
+        running = len(self._executions.running)
+        return plan(
+            Scene(
+                run_id=self._run_id,
+                context=known.context,
+                started=known.started,
+                fresh=() if judged else body.fresh,
+                open=body.open,
+                dropped=body.dropped - known.acted,
+                outcome=outcome,
+                here=self._here(known.context.spec),
+                inline_free=min(limits.max_inline_steps - running, self._host.slots.free),
+                may_run=self._host.may_run,
+                conflicts=self._tokens.conflicts,
+                waits=known.listened_waits(),
+                rearm=TIMER in self._hand.fired or table is not None,
+                deadline_fired=DEADLINE in self._hand.fired,
+                timer_armed=known.timer_armed,
+                table=None if judged else table,
+                now=known.now(),
+                entropy=lambda: self._host.ports.entropy(16),
+            )
+        )
+
+    def _here(self, spec: int) -> Here:
+        limits = self._host.limits
+        return Here(
+            held=self._hand.numbers,
+            in_flight=self._executions.ids,
+            inline_ownership=limits.inline_ownership,
+            queue_backstop=limits.queue_backstop,
+            spec=spec,
+            detached=self._executions.detached.keys(),
+        )
