@@ -102,12 +102,13 @@ class Chain:
         return unpack_reply(raw)
 
 
-async def sample(url: str, calls: int, *, chains: int = 1) -> list[float]:
-    """Seconds of bare calls over our link: `calls` on each of `chains` runs at the same time."""
+async def sample(url: str, calls: int, *, chains: int = 1, pause: float = 0.0) -> list[float]:
+    """Seconds of bare calls over our link: `calls` on each of `chains` runs at the same time, with `pause`
+    seconds before each one."""
     async with RedisWorld(url, namespace=f"floor{secrets.token_hex(4)}") as world:
         link = await Link.open(url)
         try:
-            return await _run_chains(world, link.call, calls, chains)
+            return await _run_chains(world, link.call, calls, chains, pause)
         finally:
             await link.close()
 
@@ -122,9 +123,13 @@ async def sample_redis_py(url: str, calls: int) -> list[float]:
             await client.aclose()
 
 
-async def _run_chains(world: RedisWorld, send: Send, calls: int, chains: int) -> list[float]:
+async def _run_chains(
+    world: RedisWorld, send: Send, calls: int, chains: int, pause: float = 0.0
+) -> list[float]:
     async def run(chain: Chain) -> None:
         for _ in range(calls):
+            if pause:
+                await asyncio.sleep(pause)
             await chain.step()
 
     made = [Chain(world, send) for _ in range(chains)]

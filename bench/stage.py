@@ -134,6 +134,11 @@ class Stage:
         disturbs the machine disturbs both."""
         self._floors += await floor.sample(self.url, _FLOOR_CALLS)
 
+    async def floor_after(self, pause: float, calls: int) -> float:
+        """Median seconds of a bare call after `pause` seconds in which everybody slept: what waking up costs
+        on this machine, whoever is woken."""
+        return median(await floor.sample(self.url, calls, pause=pause))
+
     @property
     def floor(self) -> float:
         """Seconds of a bare call of the transition script."""

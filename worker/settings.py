@@ -86,7 +86,7 @@ class Settings(BaseSettings):
     # --- limits -----------------------------------------------------------------------------------
 
     live_runs: int = Field(1000, ge=0, description="suspended bodies kept; 0 replays at every wake")
-    max_step_crashes: int = Field(5, ge=1, le=1000, description="worker deaths before a step fails")
+    max_step_crashes: int = Field(5, ge=1, le=1000, description="a step with more worker deaths fails")
     max_queue_deliveries: int = Field(48, ge=1, le=10_000, description="hand-outs of a wake before it parks")
     park_after_seconds: float = Field(600, ge=0, description="how long a run nobody can take on goes round")
     loop_stall_seconds: float = Field(60, ge=1, description="a silent event loop ends the process")

@@ -107,7 +107,7 @@ class MessageState(NamedTuple):
     attempt: int
     holder: str  # consumer of the last hand-out
     seq: int  # last transition under the present delivery
-    cancel: bool  # a cancel or the run's end was signalled
+    cancel: int  # told at a renewal: 0 nothing · 1 cancel asked for · 2 stop this step · 3 the run is over
     owners: Mapping[str, int]  # of a rescue: owner message → running steps it owns
     doubted: bool  # in flight, and silent for half a lease
 
@@ -130,7 +130,7 @@ def message_of(id: str, raw: bytes) -> MessageState:
         attempt,
         holder.decode(),
         seq,
-        cancel == 1,
+        cancel,
         {owner.decode(): count for owner, count in zip(pairs[::2], pairs[1::2], strict=True)},
         doubted == 1,
     )

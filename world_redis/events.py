@@ -164,9 +164,11 @@ class Event(NamedTuple):
     type: EventType
     id: str  # short correlation id ("s12", "w3", "h1"); "" for run events
     at: int  # ms since the epoch: server time, or as given by the writer of a decisive event
-    mark: bytes  # the writing transition's 8 random bytes (decisive events and starts), else b""
+    mark: bytes  # the writer's 8 random bytes (decisive events, run_created, step_started), else b""
     data: bytes  # opaque payload
-    extra: str  # added by the script: due ms · "message:number:mode" of a start · the run that goes on
+    # Added by the script: due ms of a wait or a retry · "message:number:mode" of a start · the run of a child ·
+    # the token of a hook · of a run that goes on as another, that one.
+    extra: str
 
     @property
     def decisive(self) -> bool:

@@ -6,10 +6,10 @@ in its name. A server that holds another LAYOUT of the namespace is refused at c
 
 | key | type | holds | lifetime |
 |---|---|---|---|
-| `namespace` | hash | layout, lease, partitions, one field `worker:<id>` per live worker | for ever |
+| `namespace` | hash | layout, partitions, one field `worker:<id>` per live worker | for ever |
 | `{t..}:token:<token>` | string | a user-chosen hook token: its hook, `<run id>.<hook>` | until released |
 | `{t..}:start:<key>` | string | an idempotency key of `start`: the request | retention after its run's end |
-| partition `record` | hash | clock, server, amnesty, lease, queues | for ever |
+| partition `record` | hash | clock, server, amnesty, lease, queues, rescues fired so far | for ever |
 | partition `messages` | hash | message id → header; message id + `:p` → payload | until settled |
 | partition `open` | zset | run id → created ms, of runs not finished | until finished |
 | partition `done` | zset | run id → expiry ms, of finished runs | until expired |
@@ -22,7 +22,7 @@ in its name. A server that holds another LAYOUT of the namespace is refused at c
 | queue `bell:<queue>` | list | at most one element: "there is work" | until rung |
 | run `run` | hash | the run record (see entities.py) | retention after its end |
 | run `log` | stream | events, entry id `<slot>-0` | retention after its end |
-| run `entities` | hash | short id → open step, wait or hook | retention after its end |
+| run `entities` | hash | short id → open step, wait or hook; slots of payloads | retention after its end |
 | run `out` | hash | message key → id of the message that waits for it | until the run's end |
 """
 

@@ -6,8 +6,9 @@ children; and if its position is not that of its last settled pass, one of these
 that comes by itself.* (Ready, in flight, or put off on purpose: a timer that was never handed out does not
 count, it is not due for what the body has not seen.)
 
-`check` is pure, over a partition as read by `read_partition`. The tests and the simulator call it after every
-step, `worker doctor` on demand; `sweep` heals what breaks the invariant, which should never happen.
+`check` is pure, over a partition as read by `read_partition`. The script tests call it at their end, the
+model and the simulation after every call, `worker doctor` on demand; `sweep` heals what breaks the
+invariant, which should never happen.
 """
 
 from __future__ import annotations

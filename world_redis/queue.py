@@ -49,12 +49,8 @@ class Queue:
         reply = await self._call(script_call("take", partition, args, queues=queues))
         return Taken([_delivery(row, partition, reply[4]) for row in reply[1]], reply[2], reply[3] == 1)
 
-    def renewal(self, partition: int, held: Sequence[Held]) -> ScriptCall:
-        """The call that moves the deadlines of `held` one lease ahead (see `renewed`)."""
-        return script_call("renew", partition, [self._consumer, [list(item) for item in held]])
-
     async def renew(self, partition: int, held: Sequence[Held]) -> list[str]:
-        return renewed(await self._call(self.renewal(partition, held)))
+        return renewed(await self._call(renewal(self._consumer, partition, held)))
 
     async def claim(self, delivery: Delivery, *, mark: bytes | None = None) -> Claim:
         """May the body of this queued step run here, now? Anything but OK, SUPERSEDED and LOST has also
@@ -147,8 +143,13 @@ class Queue:
         return word.decode()
 
 
+def renewal(consumer: str, partition: int, held: Sequence[Held]) -> ScriptCall:
+    """The call that begins the leases of `held` anew (see `renewed`)."""
+    return script_call("renew", partition, [consumer, [list(item) for item in held]])
+
+
 def renewed(reply: Sequence[Any]) -> list[str]:
-    """One word per delivery: ok · cancel · superseded · lost · gone."""
+    """One word per delivery. Of a renewal: ok · cancel · stop · over · superseded · lost · gone."""
     return [word.decode() for word in reply[1]]
 
 

@@ -26,7 +26,7 @@ class Fact(NamedTuple):
     """An event that happened. Written if its own entity and epoch allow, whatever the position."""
 
     type: EventType
-    id: str  # short correlation id, "" for run_cancel_requested
+    id: str  # short correlation id
     data: bytes = b""
     at: int = 0  # ms; 0 = the script's clock
     epoch: Epoch | None = None  # of the execution it ends (step facts)
@@ -41,7 +41,7 @@ class Decision(NamedTuple):
     type: EventType
     id: str = ""
     data: bytes = b""
-    mode: str = ""  # step_started: "inline"; step_created: "" or "child"; wait_created: ""
+    mode: str = ""  # step_started: "inline"; step_created of a child: "child"; else ""
     due_in: int = 0  # wait_created: ms from the script's clock
     due_at: int = 0  # wait_created: absolute ms (wins over due_in when > 0)
     token: str = ""  # hook_created
@@ -97,8 +97,8 @@ class OpenStep(NamedTuple):
     state: str  # created | running | retrying | withdrawn
     mode: str  # of the running execution: inline | queue | external | child
     owner: Held | None  # the delivery that started the running execution
-    owner_live: bool  # owner's message is in flight before its deadline, under this or a later number
-    lease_left: int  # ms until that deadline, 0 when not live
+    owner_live: bool  # owner's message is in flight, its lease not over, under this or a later number
+    lease_left: int  # ms of that lease, its doubted half included; 0 when not live
     due: int  # ms, of a retry
     has_message: bool  # a message waits or is in flight under its key
     epoch: Epoch | None

@@ -31,6 +31,7 @@ from .errors import (
     LeaseMismatch,
     ScriptError,
     StoreUnavailable,
+    UnsafeServer,
 )
 from .keys import LAYOUT, Keys
 from .link import Link
@@ -49,7 +50,7 @@ _REFUSING = (
     AuthorizationError,
     NoPermissionError,
 )
-_TROUBLE = (ConnectionError, TimeoutError, OSError, ResponseError)  # all that a server or a network says
+_TROUBLE = (ConnectionError, TimeoutError, OSError, ResponseError, UnsafeServer)  # of a server or a network
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds
 
 
@@ -98,8 +99,8 @@ class RedisWorld:
         self.patience = patience
         self.switches = switches or Switches()
         self.round_trips: dict[str, int] = {}
-        self._queues: dict[int, list[str]] = {number: list(queues) for number in self.partitions}
-        self._first_queues = list(queues)
+        self._served = list(queues)
+        self._queues: dict[int, list[str]] = {}  # partition → the queues it knows, in its own order
         self._link: Link | None = None
         self._linking = asyncio.Lock()
         self.connects = 0  # grows with every new connection: a body built before may be ahead of the log
@@ -129,9 +130,10 @@ class RedisWorld:
         return self._link.server if self._link else ""
 
     def queues(self, partition: int) -> list[str]:
+        """Those a partition is known to have, in its own order; ours at first."""
         known = self._queues.get(partition)
         if known is None:
-            known = self._queues[partition] = list(self._first_queues)
+            known = self._queues[partition] = list(self._served)
         return known
 
     # -- calls -------------------------------------------------------------------------------------
@@ -199,9 +201,12 @@ class RedisWorld:
                 await self._sit_out(error, weather)
 
     async def _sit_out(self, error: Exception, weather: _Weather) -> None:
-        """Return when it is time to try again. Raises AccessRefused, ScriptError, StoreUnavailable."""
+        """Return when it is time to try again. Raises AccessRefused, ScriptError, StoreUnavailable. An unsafe
+        server is refused at first; one that took over later is waited for until it is put right."""
         reason = str(error) or type(error).__name__
         passing = isinstance(error, _PASSING) or reason.startswith(_PASSING_TEXTS)
+        if isinstance(error, UnsafeServer) and not self.connects:
+            raise error
         if isinstance(error, _REFUSING):
             raise AccessRefused(f"Redis refuses us: {error}") from error
         if isinstance(error, ResponseError) and not passing:
@@ -218,9 +223,19 @@ class RedisWorld:
                 if self._link is None or self._link.broken:
                     if self._link is not None:
                         await self._drop(self._link)
-                    self._link = await Link.open(self.url)
+                    self._link = await self._connect()
                     self.connects += 1
         return self._link
+
+    async def _connect(self) -> Link:
+        """Every server is looked at: a fail-over may lead to one that is set up otherwise."""
+        link = await Link.open(self.url)
+        try:
+            await refuse_unsafe(link, self.durability)
+        except BaseException:
+            await link.close()
+            raise
+        return link
 
     async def _drop(self, link: Link) -> None:
         if self._link is link:
@@ -228,9 +243,7 @@ class RedisWorld:
         await link.close()
 
     async def _agree(self) -> None:
-        link = await self._connected()
-        await refuse_unsafe(link, self.durability)
-        await self._grow(link, 0)
+        await self._grow(await self._connected(), 0)
 
     async def learn_partitions(self) -> int:
         """How many partitions the namespace has; new ones are opened. It only grows: the largest number any

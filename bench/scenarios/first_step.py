@@ -26,10 +26,12 @@ async def measure(scale: Scale) -> Result:
             waits.append((stamps[0] - began) / 1e9)
             if number % _BETWEEN == 0:
                 await stage.sample_floor()
+        rested = await stage.floor_after(_PAUSE, runs)
         floor = stage.floor
     return Result(
         [
             in_floors("start() → first body, median", median(waits[1:]), floor, at_most=5),
             in_floors("start() → first body, p99", quantile(waits[1:], 0.99), floor),
+            in_floors("for comparison: one bare call after the same pause, median", rested, floor),
         ]
     )

@@ -13,17 +13,20 @@ from ..stage import Stage, open_stage
 _NAP = 0.2  # seconds
 _NAPPERS = 10
 _BETWEEN = 25  # runs between two looks at the floor
+_PAUSE = 0.01  # seconds before a resume: the worker must have gone back to its bell
 
 
 async def measure(scale: Scale) -> Result:
+    resumes = scale.pick(2, 50, 300)
     async with open_stage() as stage:
         await stage.workers()
         late = await _lateness(stage, scale.pick(1, 2, 20))
         resumed = []
-        for number in range(scale.pick(2, 50, 300)):
+        for number in range(resumes):
             resumed.append(await _resume(stage, number))
             if number % _BETWEEN == 0:
                 await stage.sample_floor()
+        rested = await stage.floor_after(_PAUSE, resumes)
         floor = stage.floor
     return Result(
         [
@@ -31,6 +34,7 @@ async def measure(scale: Scale) -> Result:
             plain("sleep lateness, p99", quantile(late, 0.99) * 1e3, "ms"),
             in_floors("hook resume → next body, median", median(resumed), floor, at_most=6),
             in_floors("hook resume → next body, p99", quantile(resumed, 0.99), floor),
+            in_floors("for comparison: one bare call after the same pause, median", rested, floor),
         ]
     )
 
@@ -52,7 +56,7 @@ async def _lateness(stage: Stage, rounds: int) -> list[float]:
 async def _resume(stage: Stage, number: int) -> float:
     run = await stage.client.start(app.resumed, f"hook {number}")
     token = await stage.hook_token(run)
-    await asyncio.sleep(0.01)  # the worker must have gone back to its bell
+    await asyncio.sleep(_PAUSE)
     began = time.monotonic_ns()
     await stage.client.resume(token, app.Go())
     stamps: list[int] = await stage.result(run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgpack
@@ -54,7 +54,7 @@ class Session:
     seq: int = 0
     seen: int = 0
     position: Position | None = START
-    epochs: dict[str, Epoch] | None = None
+    epochs: dict[str, Epoch] = field(default_factory=dict)
     last: Transition | None = None
 
     async def send(self, *, learn: bool = True, parent: str = "", **parts: Any) -> Reply:
@@ -77,7 +77,7 @@ class Session:
 
     def learn(self, reply: Reply) -> None:
         self.seen, self.position = reply.head, reply.position
-        self.epochs = (self.epochs or {}) | reply.epochs
+        self.epochs |= reply.epochs
 
     async def inline(self, *ids: str) -> Reply:
         """Create and start steps here."""
@@ -87,7 +87,7 @@ class Session:
         return await self.send(decisions=decisions)
 
     def done(self, id: str, data: bytes = b"out", **more: Any) -> Fact:
-        return Fact(E.STEP_COMPLETED, id, data, epoch=(self.epochs or {}).get(id), **more)
+        return Fact(E.STEP_COMPLETED, id, data, epoch=self.epochs.get(id), **more)
 
     @property
     def held(self) -> Held:
@@ -208,11 +208,11 @@ class StoreKit:
         if kind == b"hash":
             flat = await self.world.command("HGETALL", key)
             return dict(flat) if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
-        reader: dict[bytes, tuple[str | int, ...]] = {
-            b"stream": ("XRANGE", key, "-", "+"),  # type: ignore[dict-item]
-            b"zset": ("ZRANGE", key, 0, -1, "WITHSCORES"),  # type: ignore[dict-item]
-            b"list": ("LRANGE", key, 0, -1),  # type: ignore[dict-item]
-            b"string": ("GET", key),  # type: ignore[dict-item]
+        reader: dict[bytes, tuple[bytes | str | int, ...]] = {
+            b"stream": ("XRANGE", key, "-", "+"),
+            b"zset": ("ZRANGE", key, 0, -1, "WITHSCORES"),
+            b"list": ("LRANGE", key, 0, -1),
+            b"string": ("GET", key),
         }
         return await self.world.command(*reader[kind])
 

@@ -42,7 +42,7 @@ async def test_a_writer_sees_its_own_events_as_everybody_else_does(kit: StoreKit
         sends=[Send(Kind.STEP, "s2", "default", b"in too")],
     )
     await kit.clock.advance(10)
-    retry = Fact(E.STEP_RETRYING, "s1", b"why", epoch=(session.epochs or {})["s1"], due_in=7)
+    retry = Fact(E.STEP_RETRYING, "s1", b"why", epoch=session.epochs["s1"], due_in=7)
     await _as_the_log(session, facts=[Fact(E.WAIT_COMPLETED, "w1", b"woke", 3), retry])
     await _as_the_log(session, decisions=[Decision(E.RUN_COMPLETED, "", b"result")], settles=[session.held])
 

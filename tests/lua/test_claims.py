@@ -158,7 +158,7 @@ async def test_a_retry_claimed_too_early_waits_for_its_due_time(kit: StoreKit) -
 async def test_only_errors_count_as_errors(kit: StoreKit, cause: str, errors: int, crashes: int) -> None:
     session = await kit.session()
     await session.inline("s1")
-    epoch = (session.epochs or {})["s1"]
+    epoch = session.epochs["s1"]
     await session.send(facts=[Fact(E.STEP_RETRYING, "s1", epoch=epoch, cause=cause)])
     step = await kit.step(session.run_id)
     assert (step.state, step.owner, step.starts, step.errors, step.crashes) == (
@@ -205,7 +205,7 @@ async def test_a_restart_is_told_of_the_retry_that_was_recorded_since_it_looked(
     again = Session(kit, session.run_id, await kit.take_one("c2"), "c2")
     table = (await again.send(table=True)).table
     assert table is not None and table.steps[0].errors == 0
-    late = Fact(E.STEP_RETRYING, "s1", epoch=(session.epochs or {})["s1"], cause="error")
+    late = Fact(E.STEP_RETRYING, "s1", epoch=session.epochs["s1"], cause="error")
     assert (await session.send(facts=[late])).facts == [A.OK]
     reply = await again.send(decisions=[Decision(E.STEP_STARTED, "s1", mode="inline")])
     assert reply.starts["s1"].errors == 1, "its attempt is the second"

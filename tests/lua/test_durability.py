@@ -73,6 +73,16 @@ async def test_a_server_that_syncs_always_needs_no_wait() -> None:
             assert await _calls(world, "waitaof") == 0
 
 
+async def test_a_new_connection_knows_it_too() -> None:
+    with start_test_server(config={"appendfsync": "always"}) as server:
+        async with RedisWorld(server.url, durability=Durability("fsync")) as world:
+            await world.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
+            connects = world.connects
+            assert await _start(world) is Answer.OK
+            assert world.connects == connects + 1
+            assert await _calls(world, "waitaof") == 0
+
+
 async def test_fsync_without_an_append_only_file_is_refused() -> None:
     with start_test_server(config={"appendonly": "no"}) as server:
         with pytest.raises(UnsafeServer, match="appendonly yes"):

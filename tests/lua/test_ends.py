@@ -48,7 +48,7 @@ async def test_steps_under_way_may_still_record_their_end(kit: StoreKit) -> None
     late = Session(kit, session.run_id, None, epochs=session.epochs)
     assert (await late.send(facts=[late.done("s1")])).facts == [A.OK]
     assert (await late.send(facts=[late.done("s1")])).facts == [A.EXISTS]
-    epoch = (session.epochs or {})["s1"]
+    epoch = session.epochs["s1"]
     assert (await late.send(facts=[Fact(E.STEP_RETRYING, "s1", epoch=epoch)])).facts == [A.EXPIRED]
     assert (await kit.types(session.run_id))[-2:] == ["run_failed", "step_completed:s1"]
 

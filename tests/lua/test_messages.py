@@ -353,7 +353,7 @@ async def test_an_owners_retry_is_not_swallowed_by_a_copy_that_was_put_off(kit: 
     await session.send(sends=[Send(Kind.STEP, "s1", "default")])
     copy = await kit.take_one("c2")
     assert (await kit.queue("c2").claim(copy)).answer is A.OWNED
-    epoch = (session.epochs or {})["s1"]
+    epoch = session.epochs["s1"]
     send = Send(Kind.STEP, "s1", "default", b"again")
     await session.send(facts=[Fact(E.STEP_RETRYING, "s1", epoch=epoch, due_in=1_000, send=send)])
     await kit.clock.advance(1_000)

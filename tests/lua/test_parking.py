@@ -251,6 +251,6 @@ async def test_a_partition_reads_back_as_it_is(kit: StoreKit) -> None:
     found = state.runs[session.run_id]
     assert (found.run.workflow, found.run.status, found.run.head) == ("order", "running", 5)
     assert found.run.position == session.position and found.run.settled is None
-    assert found.steps["s1"].epoch == (session.epochs or {})["s1"]
+    assert found.steps["s1"].epoch == session.epochs["s1"]
     assert (found.hooks, found.counters["s"], found.counters["h"]) == ({"h1": "token-h1"}, 1, 1)
     assert found.log is not None and len(found.log) == 5

@@ -134,7 +134,7 @@ async def test_any_owner_that_is_gone_counts(kit: StoreKit) -> None:
 async def test_a_retry_lapses_ownership_and_withdraws_it(kit: StoreKit) -> None:
     session = await kit.session()
     await session.inline("s1")
-    epoch = (session.epochs or {})["s1"]
+    epoch = session.epochs["s1"]
     await session.send(facts=[Fact(E.STEP_RETRYING, "s1", epoch=epoch, due_in=10)])
     assert await kit.waiting(session.run_id) == {"wake": "f"}
 

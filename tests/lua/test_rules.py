@@ -88,7 +88,7 @@ async def _subject(kit: StoreKit, session: Session, id: str, state: str) -> None
     if id[0] == "s" and state in ("running", "retrying", "ended"):
         await session.send(decisions=[Decision(E.STEP_STARTED, id, mode="inline")])
     if state == "retrying":
-        epoch = (session.epochs or {})[id]
+        epoch = session.epochs[id]
         await session.send(facts=[Fact(E.STEP_RETRYING, id, epoch=epoch)])
     elif state == "withdrawn":
         await session.send(withdraws=[id])
@@ -111,7 +111,7 @@ async def _write(kit: StoreKit, session: Session, type: EventType, id: str, stat
         case E.HOOK_RECEIVED:
             answer, _ = await kit.resume(run_id)
         case type if type in FACTS:
-            epoch = (session.epochs or {}).get(id, Epoch(2, b"no start"))
+            epoch = session.epochs.get(id, Epoch(2, b"no start"))
             never_ran = type is E.STEP_FAILED and state in ("created", "retrying")
             reply = await session.send(facts=[Fact(type, id, epoch=None if never_ran else epoch)])
             answer = reply.facts[0]

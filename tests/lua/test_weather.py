@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis as StoreClient
 
 from tests.lua.kit import LEASE, START_OF_TIME, A, E, Session, StoreKit, child_of, run_message
 from tests.lua.proxy import Proxy
@@ -81,6 +82,20 @@ async def test_patience_has_an_end_when_asked_for(private_server: EmbeddedServer
             await world.command("PING")
         private_server.restart()
         assert await world.command("PING") == b"PONG"
+
+
+async def test_a_server_that_comes_back_unsafe_is_waited_for_until_it_is_put_right(
+    own: StoreKit, private_server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await _config(own, maxmemory_policy="allkeys-lru")
+    await own.world.close()
+    starting = asyncio.create_task(own.start())
+    while "maxmemory-policy is allkeys-lru" not in caplog.text:  # noqa: ASYNC110 - logs tell nobody
+        await asyncio.sleep(0.01)
+    assert not starting.done()
+    async with StoreClient.from_url(private_server.url) as plain:
+        await plain.config_set("maxmemory-policy", "noeviction")
+    assert await starting
 
 
 async def test_scripts_are_loaded_again_after_a_flush(own: StoreKit) -> None:

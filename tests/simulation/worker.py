@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from worker.executors.asynchronous import AsyncExecutor
 from worker.runtime.host import Host, Limits, Slots
 from worker.runtime.intake import Intake
-from worker.runtime.keeper import Holdings
+from worker.runtime.keeper import OVER, Holdings
 from worker.runtime.stepcall import StepRunner
 from worker.runtime.telemetry import Telemetry
 from worker.sdk.registry import Workflows
@@ -18,8 +18,8 @@ from world_redis.hooks import HookAddress, Tokens
 from world_redis.log import Limits as LogLimits
 from world_redis.log import Log
 from world_redis.messages import Held
-from world_redis.queue import Queue, renewed
-from world_redis.scripts import ScriptCall, script_call
+from world_redis.queue import Queue, renewal, renewed
+from world_redis.scripts import ScriptCall
 
 from .store import PARTITION, at_once
 from .weather import LEASE
@@ -140,7 +140,7 @@ class SimWorker:
         self.renewed: set[Held] = set()  # what it kept then
         self.server = schedule.store.server
         self.holdings = Holdings()
-        self._cancelled: set[tuple[Held, str]] = set()
+        self._told: set[tuple[Held, str]] = set()
         ports = SimPorts(self)
         self.host = Host(
             ports=ports,
@@ -189,21 +189,20 @@ class SimWorker:
         self.renewed_at = self.schedule.now
         self.renewed = {item for held in self.holdings.snapshot().values() for item in held}
         for partition, held in self.holdings.snapshot().items():
-            call = script_call("renew", partition, [self.name, [list(item) for item in held]])
             self.server = self.schedule.store.server
-            words = renewed(self.schedule.store.run(call))
+            words = renewed(self.schedule.store.run(renewal(self.name, partition, held)))
             self.schedule.note(f"{self.name} renews {self.schedule.names.held(held)} → {' '.join(words)}")
             for item, word in zip(held, words, strict=True):
                 if word != "ok":
                     self._tell(partition, item, word)
 
     def _tell(self, partition: int, held: Held, word: str) -> None:
-        if word in ("superseded", "gone", "lost", "over"):
+        if word in OVER:
             self.holdings.drop(partition, held)
-        elif (held, word) in self._cancelled:
+        elif (held, word) in self._told:
             return
         else:
-            self._cancelled.add((held, word))
+            self._told.add((held, word))
         self.schedule.loop.call_soon(self.intake.signal, held.message_id, held.number, word)
 
     def kill(self) -> None:

@@ -1,19 +1,19 @@
 """What to do about each step that is pending when a body is quiet: one table, one row each.
 
 Pure. `row_of` looks at the step as the store sees it and at what this session holds; the row's name is
-logged, counted and used as the test id. `action_of` says what the row leads to.
+counted and used as the test id. `action_of` says what the row leads to.
 
 | row | the step | action |
 |---|---|---|
 | inline | new, may run here, an inline slot is free | created + started here |
 | queue | new, otherwise | created + step message |
-| in-flight-here | running here under the recorded epoch | nothing |
+| in-flight-here | its code runs here, or its end is not recorded yet | see to the rescue |
 | owned-recovery | running, its owner is an earlier delivery of a message held here | start again here |
-| backstop | running inline, its owner's message is held elsewhere before its deadline | see to the rescue |
+| backstop | running inline, its owner's message is held under a lease that is not over | see to the rescue |
 | lease-expired | running inline, its owner's message is over, waiting or gone | step message now |
 | queue-backstop | running from a live queue delivery | see to the rescue |
 | queue-expired | running from a queue delivery that is over or gone | step message now |
-| external | handed to another system, before its end | nothing |
+| external | handed to another system, before its end | see to the rescue |
 | child | a child run that has not ended | nothing |
 | created, retrying | its message waits | ensure it |
 | withdrawn | its awaiter was cancelled before it ran | nothing |
@@ -49,7 +49,7 @@ class Row(StrEnum):
     OWNERSHIP_OFF = "ownership-off"
 
 
-# Rows in which somebody else, or a message, is trusted to go on: the run's rescue watches over them.
+# Rows in which somebody is trusted to go on: the rescue, which watches over him, is armed if it is not.
 RESCUED = frozenset({Row.IN_FLIGHT_HERE, Row.BACKSTOP, Row.QUEUE_BACKSTOP, Row.EXTERNAL})
 
 

@@ -7,59 +7,82 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
-from .base import Ended, Error, Interrupted, TimedOut, Value
-
-
-async def _guarded(fn: Callable[..., Any], args: Any, kwargs: Any) -> Ended:
-    """A task must not die of SystemExit or KeyboardInterrupt: asyncio would end the loop with it."""
-    try:
-        return Value(await fn(*args, **kwargs))
-    except BaseException as error:
-        return Error(error)
+from .base import Ended, Error, Interrupted, Listener, TimedOut, Value
 
 
 class AsyncExecution:
-    def __init__(self, task: asyncio.Task[Ended], timeout: float | None) -> None:
-        self._task = task
-        self._timeout = timeout
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        *,
+        context: Context,
+        timeout: float | None,
+        listener: Listener,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._over = False
+        self._timed_out = False
         self._interrupted = False
+        self._timer = None if timeout is None else loop.call_later(timeout, self._time_out)
+        self._task = loop.create_task(self._run(fn, args, kwargs), context=context, name="step")
 
-    async def ended(self) -> Ended:
-        done, _ = await asyncio.wait({self._task}, timeout=self._timeout)
-        if not done:
-            self._task.cancel()  # its `finally` may take its time: see `released`
-            return TimedOut()
-        if self._interrupted:
-            return self._stopped()
-        return self._result()
+    async def _run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """A task must not die of SystemExit or KeyboardInterrupt: asyncio would end the loop with it."""
+        ended: Ended
+        try:
+            ended = Value(await fn(*args, **kwargs))
+        except BaseException as error:
+            ended = Error(error)
+        self._end(ended)
 
     def interrupt(self) -> None:
         self._interrupted = True
-        self._task.cancel()
+        self._cancel()
 
-    async def released(self) -> None:
-        await asyncio.wait({self._task})
+    def _time_out(self) -> None:
+        self._timed_out = True
+        self._cancel()  # its `finally` may take its time: that is told by `over`
+        self._listener.ended(TimedOut())
 
-    def _stopped(self) -> Ended:
+    def _cancel(self) -> None:
+        if self._task.cancel():
+            self._task.add_done_callback(self._look)
+
+    def _look(self, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first line never comes to its last."""
+        if not self._over:
+            self._end(Error(asyncio.CancelledError()))
+
+    def _end(self, ended: Ended) -> None:
+        self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._timed_out:
+            self._listener.ended(Interrupted() if self._was_stopped(ended) else ended)
+        self._listener.over()
+
+    def _was_stopped(self, ended: Ended) -> bool:
         """Code that ended all the same after it was asked to stop has its end recorded."""
-        result = self._result()
-        if isinstance(result, Error) and isinstance(result.error, asyncio.CancelledError):
-            return Interrupted()
-        return result
-
-    def _result(self) -> Ended:
-        if self._task.cancelled():  # before its first line ran
-            return Interrupted() if self._interrupted else Error(asyncio.CancelledError())
-        return self._task.result()
+        return (
+            self._interrupted and isinstance(ended, Error) and isinstance(ended.error, asyncio.CancelledError)
+        )
 
 
 class AsyncExecutor:
     def start(
-        self, fn: Callable[..., Any], args: Any, kwargs: Any, *, context: Context, timeout: float | None
+        self,
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        *,
+        context: Context,
+        timeout: float | None,
+        listener: Listener,
     ) -> AsyncExecution:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(_guarded(fn, args, kwargs), context=context, name="step")
-        return AsyncExecution(task, timeout)
+        return AsyncExecution(fn, args, kwargs, context=context, timeout=timeout, listener=listener)
 
     async def close(self) -> None:
         """Nothing outlives its execution."""

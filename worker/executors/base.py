@@ -1,4 +1,4 @@
-"""What every executor answers, and how a step's code is kept from ending its worker."""
+"""What every executor tells, and how a step's code is kept from ending its worker."""
 
 from __future__ import annotations
 
@@ -35,23 +35,36 @@ class Interrupted:
 Ended = Value | Error | TimedOut | Interrupted
 
 
+class Listener(Protocol):
+    """Who waits for a piece of code. Called on the loop, by whatever sees the end first: no task stands in
+    between that would cost a turn of the loop for every step. Neither method may raise."""
+
+    def ended(self, ended: Ended) -> None:
+        """How it ended, once."""
+
+    def over(self) -> None:
+        """Nothing of it runs any more: at its end, or later (code that ran out of time may go on)."""
+
+
 class Execution(Protocol):
     """One running piece of code."""
-
-    async def ended(self) -> Ended:
-        """How it ended, once."""
 
     def interrupt(self) -> None:
         """Ask it to stop. Code in a thread cannot be stopped: it runs on and its end is told."""
 
-    async def released(self) -> None:
-        """Returns when nothing of it runs any more (a timed-out thread may outlive `ended`)."""
-
 
 class Executor(Protocol):
     def start(
-        self, fn: Callable[..., Any], args: Any, kwargs: Any, *, context: Context, timeout: float | None
+        self,
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        *,
+        context: Context,
+        timeout: float | None,
+        listener: Listener,
     ) -> Execution:
-        """Run ``fn(*args, **kwargs)`` in `context`; `timeout` in seconds, None for none."""
+        """Run ``fn(*args, **kwargs)`` in `context`; `timeout` in seconds, None for none. The listener hears
+        nothing before this has returned."""
 
     async def close(self) -> None: ...

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from typing import Any
 
-from .base import Ended, Error, TimedOut, Value
+from .base import Ended, Error, Listener, TimedOut, Value
 
 
 def _guarded(fn: Callable[..., Any], args: Any, kwargs: Any) -> Ended:
@@ -23,19 +23,28 @@ def _guarded(fn: Callable[..., Any], args: Any, kwargs: Any) -> Ended:
 
 
 class ThreadExecution:
-    def __init__(self, future: asyncio.Future[Ended], timeout: float | None) -> None:
-        self._future = future
-        self._timeout = timeout
-
-    async def ended(self) -> Ended:
-        done, _ = await asyncio.wait({self._future}, timeout=self._timeout)
-        return self._future.result() if done else TimedOut()
+    def __init__(self, future: asyncio.Future[Ended], timeout: float | None, listener: Listener) -> None:
+        self._listener = listener
+        self._timed_out = False
+        loop = asyncio.get_running_loop()
+        self._timer = None if timeout is None else loop.call_later(timeout, self._time_out)
+        future.add_done_callback(self._end)
 
     def interrupt(self) -> None:
         """The step sees `is_cancelled()`; nothing else can be done to a thread."""
 
-    async def released(self) -> None:
-        await asyncio.wait({self._future})
+    def _time_out(self) -> None:
+        self._timed_out = True
+        self._listener.ended(TimedOut())
+
+    def _end(self, future: asyncio.Future[Ended]) -> None:
+        if future.cancelled():
+            return  # the pool was shut down before its first line: this process is leaving
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._timed_out:
+            self._listener.ended(future.result())
+        self._listener.over()
 
 
 class ThreadExecutor:
@@ -43,10 +52,17 @@ class ThreadExecutor:
         self._pool = ThreadPoolExecutor(max_workers=size, thread_name_prefix="step")
 
     def start(
-        self, fn: Callable[..., Any], args: Any, kwargs: Any, *, context: Context, timeout: float | None
+        self,
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        *,
+        context: Context,
+        timeout: float | None,
+        listener: Listener,
     ) -> ThreadExecution:
         future = self._pool.submit(context.run, _guarded, fn, args, kwargs)
-        return ThreadExecution(asyncio.wrap_future(future), timeout)
+        return ThreadExecution(asyncio.wrap_future(future), timeout, listener)
 
     async def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -132,8 +132,8 @@ class Body:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it waits for events, and for nothing else: all it asked for is in the log."""
-        wants = self._cursor.fresh or self.dropped or self.held
+        """Whether it waits for events, and for nothing else: what it asked for and saw is in the log."""
+        wants = self._cursor.fresh or self.dropped or self.held or self._ahead
         return not wants and self.outcome is None and self.problem is None
 
     @property
@@ -295,7 +295,7 @@ class Body:
         self.position = Position(self.position.decided + 1, event.slot, event.mark)
 
     def _check_log(self) -> None:
-        """Whether the log up to the next decisive event asks for what the body asked for."""
+        """Hold what the body asked for against the log up to its next decisive event."""
         upto = self._decisive[0].slot if self._decisive else None
         try:
             mismatch = self._cursor.match(upto)

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("worker.body")
 
-MAX_TURNS = 100_000  # callbacks in a row without a new call
+MAX_TURNS = 100_000  # callbacks in a row without a new call or a delivered event
 MAX_REFUSALS = 100  # BodyDropped raised into one coroutine
 STUCK_AFTER = 10.0  # seconds
 _NEVER = timedelta.max.total_seconds()  # a longer delay, such as infinity, does not end
@@ -115,7 +115,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
         self._tasks: list[BodyTask] = []  # in the order of creation; done ones go in time
         self._prune_at = 64
         self.dropping = False
-        self.turns = 0  # since the last new call
+        self.turns = 0  # since the last new call or delivered event
         self.escaped: BaseException | None = None  # SystemExit or KeyboardInterrupt of a task
         self.generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
         self.abandoned: list[AsyncGenerator[Any, Any]] = []

@@ -195,15 +195,7 @@ class StepDelivery:
         run = self._run = self._host.steps.prepare(order)
         run.running.cancelled = claim.cancel_requested
         self._host.begin(run)
-        try:
-            return await self._host.steps.execute(run)
-        finally:
-            self._host.ports.spawn(self._release(run), "slot-release")
-
-    async def _release(self, run: StepRun) -> None:
-        """A timed-out thread keeps its slot until it has really ended."""
-        await run.over.wait()
-        self._host.finish(run)
+        return await self._host.steps.execute(run, self._host.finish)
 
     async def _record(self, claim: Claim, end: StepEnd) -> None:
         held = self._delivery.held

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import Callable, Iterable, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -65,6 +67,8 @@ class Executions:
     @property
     def detached(self) -> dict[str, StepRun]:
         """Code of this run, of whatever session here, that lost its claim and has not come to its end."""
+        if not self._host.detached:  # asked for every plan
+            return {}
         keys = [key for key in self._host.detached if key[0] == self._run_id]
         return {key[1]: self._host.flights[key] for key in keys}
 
@@ -72,9 +76,12 @@ class Executions:
 
     def start(self, call: StepCall, start: Start, *, now: int) -> None:
         """Run the code of a step whose claim is committed."""
-        self.running[call.id] = self._begin(call, start, started_at=now, fence_at=now)
+        run = self._prepare(call, start, started_at=now, fence_at=now)
+        self.running[call.id] = run
+        self._host.begin(run)
+        self._begin(call, run)
 
-    def _begin(self, call: StepCall, start: Start, *, started_at: int, fence_at: int) -> StepRun:
+    def _prepare(self, call: StepCall, start: Start, *, started_at: int, fence_at: int) -> StepRun:
         step = self._host.step(call.name)
         assert step is not None  # may_run has looked
         order = StepOrder(
@@ -89,20 +96,17 @@ class Executions:
             first_started=start.first,
             fence_at=fence_at,
         )
-        run = self._host.steps.prepare(order)
-        self._host.begin(run)
-        self._host.ports.spawn(self._run(call, run), f"step {call.name} {self._run_id} {call.id}")
-        return run
+        return self._host.steps.prepare(order)
 
-    async def _run(self, call: StepCall, run: StepRun) -> None:
-        end = await self._host.steps.execute(run)
+    def _begin(self, call: StepCall, run: StepRun) -> None:
+        self._host.steps.begin(run, functools.partial(self._hear, call, run), self._host.finish)
+
+    def _hear(self, call: StepCall, run: StepRun, end: StepEnd) -> None:
         ending = Ending(call, run, end, self._host.ports.now())
         if self._early is not None and self._early.run is run:
             self._early.ending = ending
         elif not run.detached:
             self._end(ending)
-        await run.over.wait()  # a timed-out thread keeps its slot until it has really ended
-        self._host.finish(run)
 
     def _end(self, ending: Ending) -> None:
         id = ending.call.id
@@ -116,9 +120,12 @@ class Executions:
     def start_early(self, call: StepCall, epoch: Epoch, *, now: int, fence_at: int) -> None:
         """Run the code of a new step whose claim is about to be sent. `epoch` is a guess."""
         assert self._early is None
-        run = self._begin(call, Start(epoch, 0, now), started_at=now, fence_at=fence_at)
+        run = self._prepare(call, Start(epoch, 0, now), started_at=now, fence_at=fence_at)
         run.running.claimed = Future()
         self._early = Early(call, run)
+        self._host.begin(run)
+        # In the next turn: when the claim cannot even be sent, none of its code has run.
+        asyncio.get_running_loop().call_soon(self._begin, call, run)
 
     def confirm(self, epoch: Epoch) -> None:
         """The claim is there: from now on this is an execution like any other."""

@@ -36,15 +36,15 @@ from redis.retry import Retry
 
 from world_redis.keys import Keys
 from world_redis.messages import Held
-from world_redis.queue import renewed
-from world_redis.scripts import SCRIPTS, Switches, command, script_call, unpack_reply
+from world_redis.queue import renewal, renewed
+from world_redis.scripts import SCRIPTS, Switches, command, unpack_reply
 
 log = logging.getLogger("worker.keeper")
 
 STALLED_EXIT_CODE = 70
 _PING = 0.25  # seconds between two looks at the event loop
 _NOTED_STALL = 1.0  # seconds of silence worth a log line
-_OVER = ("superseded", "gone", "lost", "over")  # answers after which a delivery cannot be renewed any more
+OVER = ("superseded", "gone", "lost", "over")  # answers after which a delivery cannot be renewed any more
 
 Word = Callable[[str, int, str], None]  # (message id, number, word), called on the event loop
 
@@ -104,7 +104,7 @@ class Renewer:
 
     def renew(self, partition: int, held: Sequence[Held]) -> list[str]:
         """One word per delivery. Raises RedisError or OSError when there is no answer in time."""
-        call = script_call("renew", partition, [self._consumer, [list(item) for item in held]])
+        call = renewal(self._consumer, partition, held)
         try:
             while True:
                 self._connect()
@@ -157,8 +157,8 @@ class Keeper:
     Args:
         lease: seconds; renewals happen at a third of it.
         queues: partition → queue names its keys are needed of.
-        on_word: called on the event loop for every answer but ``ok``: ``cancel`` (once a delivery), or
-            ``superseded gone lost``, after which the delivery is in `holdings` no longer.
+        on_word: called on the event loop for every answer but ``ok``: ``cancel`` and ``stop`` (each once a
+            delivery), or ``superseded gone lost over``, after which the delivery is in `holdings` no longer.
         stall_after: seconds of a silent loop that end the process; None: never (debugging).
         on_round_trip: called in the keeper's thread for every renewal sent.
     """
@@ -246,7 +246,7 @@ class Keeper:
         return whole
 
     def _tell(self, partition: int, held: Held, word: str) -> None:
-        if word in _OVER:
+        if word in OVER:
             self._holdings.drop(partition, held)
         elif (held, word) in self._told:
             return

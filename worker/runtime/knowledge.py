@@ -29,7 +29,7 @@ class Knowledge:
         self._host = host
         self.context: RunContext | None = None
         self.body: Body | None = None
-        self.status = ""  # of the run, as last heard; "parked" and "absent" too
+        self.status = ""  # of the run, as last heard; "parked" and "absent" too; "": not known
         self.started = False  # run_started is in the log
         self.seen = 0  # highest slot read
         self.waits: dict[str, int] = {}  # open recorded waits → due ms
@@ -88,7 +88,7 @@ class Knowledge:
             return []
         now = self.now()
         due = [(at, int(id[1:]), id) for id, at in self.listened_waits().items() if at <= now]
-        return [Fact(EventType.WAIT_COMPLETED, id, at=max(now, at)) for at, _, id in sorted(due)]
+        return [Fact(EventType.WAIT_COMPLETED, id, at=now) for _, _, id in sorted(due)]
 
     # --- building ---------------------------------------------------------------------------------
 

@@ -178,6 +178,24 @@ class Session:
             leaving = self._draining or self._lost is not None
             reply = await self._deferral.send(transition, made, leaving=leaving)
             await self._absorb(reply, transition, made, ahead)
+            if self._has_all():
+                return
+
+    def _has_all(self) -> bool:
+        """Would one more round find nothing to write? So it is after most transitions of a run of steps."""
+        known, body = self._known, self._known.body
+        return (
+            body is not None
+            and known.stands()
+            and body.is_quiet
+            and not (known.waits or known.timer_armed or known.table or known.need_table)
+            and not known.out_of_time
+            and bool(self._executions.running)
+            and not self._executions.ended
+            and len(self._hand) == 1
+            and not self._hand.fired
+            and not (self._refusal or self._verdict or self._lost or self._draining)
+        )
 
     def _look_at_carrier(self) -> None:
         lost, self._lost = self._lost, None
@@ -244,7 +262,7 @@ class Session:
         """Cancellable steps whose awaiter was cancelled: one that runs here is stopped, one that waits fails
         now; the body waits for the end either way."""
         body = self._known.body
-        if body is None:
+        if body is None or not body.held:
             return []
         recorded = body.held - {call.id for call in body.fresh}
         self._executions.cancel(recorded)

@@ -132,41 +132,58 @@ class StepRunner:
         return step.executor in self._executors
 
     def prepare(self, order: StepOrder) -> StepRun:
-        return StepRun(order, RunningStep(order.metadata(), self.resources))
+        return StepRun(order, RunningStep(order.metadata, self.resources))
 
-    async def execute(self, run: StepRun) -> StepEnd:
-        """Run it to its end. Never raises: what goes wrong around the code is the step's failure too."""
-        try:
-            return await self._execute(run)
-        except Exception as error:
-            log.exception("step failed around its code", extra={"step": run.order.step.name})
-            run.over.set()
-            return failed(FATAL, encode_failure(InternalError(describe(error))), describe(error))
-
-    async def _execute(self, run: StepRun) -> StepEnd:
-        order = run.order
+    def begin(
+        self, run: StepRun, on_end: Callable[[StepEnd], None], on_over: Callable[[StepRun], None]
+    ) -> None:
+        """Start its code. On the loop, `on_end` is told once how it ended, and then or later `on_over` that
+        nothing of it runs here any more. Never raises: what goes wrong around the code, perhaps before this
+        returns, is the step's failure too."""
+        told = _Told(self, run, on_end, on_over)
         if run.detached:  # before its first line
-            run.over.set()
-            return interrupted()
+            return told.end(interrupted())
         try:
-            args, kwargs = order.step.signature.decode_arguments(order.input)
+            self._begin(run, told)
         except (SerializationError, TypeValidationError) as error:
-            run.over.set()
-            return failed(FATAL, encode_failure(error, order.step.codec.types), str(error))
+            told.end(failed(FATAL, encode_failure(error, run.order.step.codec.types), str(error)))
+        except Exception as error:
+            told.end(self._broken(run, error))
+
+    def _begin(self, run: StepRun, told: _Told) -> None:
+        order, step = run.order, run.order.step
+        args, kwargs = step.signature.decode_arguments(order.input)
         context = contextvars.Context()
         context.run(current_step.set, run.running)
-        executor = self._executors[order.step.executor]
-        run.execution = executor.start(order.step.fn, args, kwargs, context=context, timeout=order.timeout)
-        if run.interrupting:
-            run.execution.interrupt()
-        began = self._ports.now()
-        ended = await run.execution.ended()
-        self._on_seconds(order.step.name, self._ports.now() - began)
-        if isinstance(ended, TimedOut):
-            self._ports.spawn(_await_release(run), "step-release")
-        else:
-            run.over.set()
-        return self._end(order, ended)
+        run.execution = self._executors[step.executor].start(
+            step.fn, args, kwargs, context=context, timeout=order.timeout, listener=told
+        )
+
+    async def execute(self, run: StepRun, on_over: Callable[[StepRun], None]) -> StepEnd:
+        """`begin`, and wait for its end."""
+        end: asyncio.Future[StepEnd] = asyncio.get_running_loop().create_future()
+
+        def on_end(given: StepEnd) -> None:
+            if not end.done():  # whoever waited was cancelled
+                end.set_result(given)
+
+        self.begin(run, on_end, on_over)
+        return await end
+
+    def now(self) -> float:
+        return self._ports.now()
+
+    def judge(self, run: StepRun, ended: Ended, seconds: float) -> StepEnd:
+        """What is recorded of an execution that ended so. Never raises."""
+        try:
+            self._on_seconds(run.order.step.name, seconds)
+            return self._end(run.order, ended)
+        except Exception as error:
+            return self._broken(run, error)
+
+    def _broken(self, run: StepRun, error: Exception) -> StepEnd:
+        log.exception("step failed around its code", extra={"step": run.order.step.name})
+        return failed(FATAL, encode_failure(InternalError(describe(error))), describe(error))
 
     def give_up(self, order: StepOrder, crashes: int) -> StepEnd:
         """The step's worker died under it too often."""
@@ -198,10 +215,32 @@ class StepRunner:
         )
 
 
-async def _await_release(run: StepRun) -> None:
-    assert run.execution is not None
-    await run.execution.released()
-    run.over.set()
+class _Told:
+    """Hears an executor, and tells what it means."""
+
+    def __init__(
+        self,
+        runner: StepRunner,
+        run: StepRun,
+        on_end: Callable[[StepEnd], None],
+        on_over: Callable[[StepRun], None],
+    ) -> None:
+        self._runner, self._run = runner, run
+        self._on_end, self._on_over = on_end, on_over
+        self._began = runner.now()
+
+    def ended(self, ended: Ended) -> None:
+        self._on_end(self._runner.judge(self._run, ended, self._runner.now() - self._began))
+
+    def over(self) -> None:
+        self._run.execution = None  # it holds us: without the circle all of it goes now, not when collected
+        self._run.over.set()
+        self._on_over(self._run)
+
+    def end(self, end: StepEnd) -> None:
+        """Its code never began."""
+        self._on_end(end)
+        self.over()
 
 
 def _moment(ms: int) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,11 +32,18 @@ class StepMetadata:
 class RunningStep:
     """The value of `current_step` while a step's code runs."""
 
-    metadata: StepMetadata
+    describe: Callable[[], StepMetadata]  # called when somebody asks: most steps do not
     resources: Any = None
     cancelled: bool = False
     starts: int = 0  # runs started by this execution, which numbers their idempotency keys
     claimed: Future[None] | None = None  # of code that runs ahead of its claim, perhaps in a thread
+    _metadata: StepMetadata | None = None
+
+    @property
+    def metadata(self) -> StepMetadata:
+        if self._metadata is None:
+            self._metadata = self.describe()
+        return self._metadata
 
     def claim(self, *, granted: bool) -> None:
         """Let go on, or stop, what waits in `claim_of_running_step`."""

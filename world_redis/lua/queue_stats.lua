@@ -7,7 +7,7 @@
 --   delivery  [message id, number, kind, run id, key, attempt, holder, ms left]
 --
 -- A message is counted in one place: ready · due (its delay is over and nobody has promoted it) · delayed (a
--- rescue is one too) · in flight · lapsed (its deadline has passed and nobody has taken it again). Due and
+-- rescue is one too) · in flight · lapsed (its deadline has passed: to be doubted now, or taken). Due and
 -- lapsed ones are work as ready ones are: they are all there is to see when every worker is gone.
 --
 -- Resend   writes nothing.

@@ -1,8 +1,10 @@
 -- Create a run and its first message.
 --
+-- runs     1: the run
 -- ARGV[3]  [1 run id, 2 run record fields (flat list), 3 run_created's data, 4 queue, 5 payload, 6 due at ms
 --           or 0, 7 due in ms]
--- Answers  ok      created, or created by this same call before (its mark is the mark of slot 1)
+-- Answers  [word, now]
+--          ok      created, or created by this same call before (its mark is the mark of slot 1)
 --          exists  the run id is taken by another start
 --
 -- Resend   `ok` by the mark of slot 1, which a start keeps; another start of the same id is `exists`.

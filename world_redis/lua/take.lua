@@ -9,8 +9,8 @@
 -- Resend   hands out once more what the earlier sending of this very call did (by its mark), unchanged.
 --
 -- Order: lapsed deliveries are doubted, or handed out when they have been (their steps then have a living owner
--- again, and the rescue has nothing to do) · due messages become ready · then the ready ones, oldest first. With a budget of 0 it
--- only promotes, which is how a full worker still keeps time for the fleet.
+-- again, and the rescue has nothing to do) · due messages become ready · then the ready ones, oldest first. With
+-- a budget of 0 it only doubts and promotes, which is how a full worker still keeps time for the fleet.
 -- A hand-out sets holder, number + 1 and the lease; that moment ends what the earlier delivery owned.
 -- A wake that a rescue sends has the payload 'rescue'; every other wake but the first has none.
 --
@@ -133,21 +133,21 @@ local function take_lapsed(queue)
   until #ids < SCAN or alone or budget.run + budget.step <= 0
 end
 
+-- Whatever is ready is on its first attempt (see message_return), so there is no suspect to pass over. No more is
+-- read than fits: a long backlog costs a worker with one free slot no more than a short one.
 local function take_stream(stream, kind)
-  local from = '-'
-  while budget[kind] > 0 and not alone do -- poison suspects left for others must not hide what is behind them
-    local entries = call('XRANGE', stream, from, '+', 'COUNT', SCAN)
+  while budget[kind] > 0 and not alone do
+    local fits = min(SCAN, budget[kind])
+    local entries = call('XRANGE', stream, '-', '+', 'COUNT', fits)
     for _, entry in ipairs(entries) do
+      call('XDEL', stream, entry[1])
       local m = message_load(entry[2][2])
-      if not m or m.entry ~= entry[1] then
-        call('XDEL', stream, entry[1])
-      elseif admit(m, m.attempt + 1) then
-        call('XDEL', stream, entry[1])
-        hand_out(m, m.attempt + 1)
+      if m and m.entry == entry[1] then
+        budget[kind] = budget[kind] - 1
+        hand_out(m, 1)
       end
     end
-    if #entries < SCAN then return end
-    from = '(' .. entries[#entries][1]
+    if #entries < fits then return end
   end
 end
 

@@ -43,6 +43,7 @@ local function unpack_list(raw, count)
   return cmsgpack.unpack_limit(raw, count, 1)
 end
 
+-- `pin` is never there outside tests: it stands in for the server's clock.
 local RECORD = call('HMGET', K.record, 'server', 'lease', 'queues', 'amnesty', 'last', 'offset', 'pin')
 if not RECORD[1] then return pack({ 'closed' }) end
 if RECORD[3] ~= ARGV[2] then
@@ -57,7 +58,8 @@ local now, offset
 do
   local time, last = call('TIME'), num(RECORD[5])
   now = RECORD[7] and tonumber(RECORD[7]) or (num(time[1]) * 1000 + floor(num(time[2]) / 1000))
-  -- Once the server's clock is right again the offset goes: it is not kept for ever.
+  -- When the server's clock is set right at one stroke the offset goes. When little by little it stays, and this
+  -- partition is ahead by as much, which nothing minds.
   offset = now >= last and 0 or num(RECORD[6])
   now = now + offset
   if now < last then -- the server's clock went back (a fail-over): this partition's does not

@@ -1,5 +1,11 @@
 -- Messages: a header and a payload in `messages`, and one place of waiting: ready, delayed or in flight.
--- state: 'r' ready, 'd' delayed, 'f' in flight.
+--
+-- state         'r' ready, 'd' delayed, 'f' in flight; `entry`, while ready, is its id in the stream
+-- number        hand-outs so far; attempt: those in a row that nobody ended
+-- seq, answer   of the present delivery: its last transition, and what that was answered. Before the first one
+--               `answer` is the mark of the call that handed the message out. A rescue's is the wake it sent last
+-- cancel        what a renewal tells the holder: 1 the run was asked to cancel, 2 stop this step, 3 the run is over
+-- owners        of a rescue: message id, how many running steps it owns, and so on
 --
 -- A delivery's lease has two halves. Its deadline in `flight` is that of the first: renewing or handing it out
 -- sets it half a lease ahead. When it passes, the delivery is *doubted* for the second half, in which a holder

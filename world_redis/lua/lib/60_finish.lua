@@ -35,7 +35,7 @@ local function children_cancel(run, entities)
   end
 end
 
--- Deliveries at work for the run learn of a cancel (1) or of its end (3) when they renew.
+-- Deliveries at work for the run learn of a cancel (1) or of its end (3) when they renew; 2 is step_stop's.
 local function deliveries_signal(run, out, word)
   local ids = {}
   for i = 1, #out, 2 do
