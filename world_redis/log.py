@@ -31,6 +31,7 @@ DAY_MS = 86_400_000
 ANSWERS = {answer.value.encode(): answer for answer in Answer}
 CODES = {rule.type: rule.code for rule in RULES}
 TYPES = {rule.code.encode(): rule.type for rule in RULES}
+NOTHING_NEW = 1 << 50  # a slot no log reaches: as `seen` it asks for no events
 
 
 @dataclass(frozen=True, slots=True)

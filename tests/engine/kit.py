@@ -240,7 +240,7 @@ class Process:
 
     async def close(self) -> None:
         """Drop its bodies, so that what they hold is not left to the garbage collector."""
-        await self.intake.close()
+        self.intake.close()
 
 
 def _with_environment(limits: Limits) -> Limits:

@@ -212,7 +212,7 @@ class SimWorker:
         loop.unwinding.append(self._make(self._unwind(loop.tasks_of(self)), f"{self.name} unwinds"))
 
     async def _unwind(self, tasks: list[asyncio.Task[Any]]) -> None:
-        await self.intake.close()
+        self.intake.close()
         for task in tasks:
             task.cancel()
 

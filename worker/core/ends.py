@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from world_redis.events import EventType
 
-from .records import CRASHED, EXHAUSTED, FATAL, Failed, StepRetrying, pack
+from .records import CANCELLED, CRASHED, EXHAUSTED, FATAL, Failed, StepRetrying, pack
 from .retry import ErrorKind, Retry, RetryPolicy, decide
 
 
@@ -28,6 +28,11 @@ def completed(result: bytes) -> StepEnd:
 def interrupted() -> StepEnd:
     """Stopped by a drain: runs again at once, and no attempt is used."""
     return StepEnd(EventType.STEP_RETRYING, pack(StepRetrying(b"", 0, False)), cause="drain")
+
+
+def cancelled() -> StepEnd:
+    """Stopped because the body cancelled its call."""
+    return failed(CANCELLED, b"", "cancelled")
 
 
 def raised(

@@ -12,7 +12,7 @@ from world_redis.transition import Reply, Transition
 from ..core.dispatch import Row
 from ..core.plan import Plan
 from ..sdk.errors import InternalError
-from .counting import count_rows
+from .counting import count_rows, tell_end
 from .executions import Executions
 from .hand import Hand
 from .host import Host
@@ -82,14 +82,8 @@ class Commit:
             if ending is None:
                 continue
             self._ended_at = max(self._ended_at, ending.at)
-            status = fact.type.value.removeprefix("step_") if answer is Answer.OK else answer.value
-            self._host.telemetry.steps.labels(ending.call.name, status).inc()
-            if answer is Answer.SUPERSEDED:
-                self._host.telemetry.superseded.labels("step").inc()
-                log.warning("superseded", extra=self._hand.about(step=fact.id))
-            elif ending.end.error:
-                about = self._hand.about(step=fact.id, error=ending.end.error)
-                log.warning("step %s %s", ending.call.name, status, extra=about)
+            about = self._hand.about(step=fact.id)
+            tell_end(self._host.telemetry, ending.call.name, ending.end, answer, about)
 
     def is_lost(self, reply: Reply, transition: Transition) -> bool:
         """Is the carrier really gone, or was this a resend that had settled it, or an old number of ours?"""

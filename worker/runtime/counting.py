@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from world_redis.events import Answer
 
 from ..core.dispatch import Row
+from ..core.ends import StepEnd
 from ..core.plan import Dispatched
 from ..core.records import Failed, unpack
 from ..sdk.values import decode_failure, describe
 from .telemetry import Telemetry
+
+log = logging.getLogger("worker.step")
 
 
 def count_rows(telemetry: Telemetry, rows: Sequence[Dispatched]) -> None:
@@ -23,6 +30,19 @@ def count_rows(telemetry: Telemetry, rows: Sequence[Dispatched]) -> None:
         telemetry.inline_backstop_wakes_armed.inc()
     if Row.QUEUE_BACKSTOP in seen:
         telemetry.queue_backstop_wakes_armed.inc()
+
+
+def tell_end(
+    telemetry: Telemetry, step: str, end: StepEnd, verdict: Answer, about: Mapping[str, Any]
+) -> None:
+    """Count and log how an execution's end was judged; `about` are the log fields that name it."""
+    status = end.type.value.removeprefix("step_") if verdict is Answer.OK else verdict.value
+    telemetry.steps.labels(step, status).inc()
+    if verdict is Answer.SUPERSEDED:
+        telemetry.superseded.labels("step").inc()
+        log.warning("superseded", extra=about)
+    elif end.error:
+        log.warning("step %s %s", step, status, extra={**about, "error": end.error})
 
 
 def failure_text(data: bytes) -> str:

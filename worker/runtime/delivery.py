@@ -13,6 +13,7 @@ from typing import Any
 
 from world_redis.events import Answer, EventType
 from world_redis.ids import new_mark
+from world_redis.log import NOTHING_NEW
 from world_redis.messages import (
     REASONS,
     Delivery,
@@ -25,10 +26,11 @@ from world_redis.queue import Claim
 from world_redis.runs import Runs
 from world_redis.transition import Fact, Send, Transition
 
-from ..core.ends import StepEnd, failed
-from ..core.records import CANCELLED, CancelRequested, Failed, pack
+from ..core.ends import StepEnd, cancelled
+from ..core.records import CancelRequested, Failed, pack
 from ..sdk.errors import WorkflowError
 from ..sdk.values import encode_failure
+from .counting import tell_end
 from .host import Host
 from .refusal import refusal_of_step
 from .stepcall import StepOrder, StepRun
@@ -64,7 +66,8 @@ async def bury(host: Host, delivery: Delivery, reason: str, detail: str) -> None
 async def pass_on_cancel(host: Host, delivery: Delivery) -> None:
     """A parent's cancel or end reaches its child."""
     await Runs(host.ports.call).cancel(delivery.run_id, pack(CancelRequested("its parent ended")))
-    settle = Transition(delivery.run_id, new_mark(), delivery.held, 1, seen=1 << 50, settles=[delivery.held])
+    held = delivery.held
+    settle = Transition(delivery.run_id, new_mark(), held, 1, seen=NOTHING_NEW, settles=[held])
     await host.log.append(settle, queue=delivery.queue)
 
 
@@ -142,7 +145,7 @@ class StepDelivery:
 
     async def _read_queue(self) -> str:
         """An older producer sent no context: one read tells where the run's wakes belong."""
-        run = await self._host.log.read(self._delivery.run_id, seen=1 << 50)
+        run = await self._host.log.read(self._delivery.run_id, seen=NOTHING_NEW)
         return run.record["queue"].decode() if run is not None else self._delivery.queue
 
     async def _known(self, message: StepMessage) -> bool:
@@ -200,29 +203,23 @@ class StepDelivery:
     async def _record(self, claim: Claim, end: StepEnd) -> None:
         held = self._delivery.held
         if end.cause == "drain" and self._run is not None and self._run.cancelled:
-            end = failed(CANCELLED, b"", "cancelled")
+            end = cancelled()
         retry = self._retry() if end.type is EventType.STEP_RETRYING else None
         fact = Fact(end.type, self._delivery.key, end.data, 0, claim.epoch, retry, end.delay, end.cause)
         transition = Transition(
-            self._delivery.run_id, new_mark(), held, 2, seen=1 << 50, facts=[fact], settles=[held]
+            self._delivery.run_id, new_mark(), held, 2, seen=NOTHING_NEW, facts=[fact], settles=[held]
         )
         reply = await self._host.log.append(transition, queue=self._run_queue)
         verdict = reply.facts[0] if reply.facts else reply.answer
         name = self._message.name if self._message else self._delivery.key
-        status = end.type.value.removeprefix("step_") if verdict is Answer.OK else verdict.value
         self._host.telemetry.transitions.labels(reply.answer.value).inc()
-        self._host.telemetry.steps.labels(name, status).inc()
-        if verdict is Answer.SUPERSEDED:
-            self._host.telemetry.superseded.labels("step").inc()
-            log.warning("superseded", extra=about(self._delivery, epoch=claim.epoch.slot))
-        elif end.error:
-            log.warning("step %s %s", name, status, extra=about(self._delivery, error=end.error))
+        tell_end(self._host.telemetry, name, end, verdict, about(self._delivery, epoch=claim.epoch.slot))
         if reply.answer is Answer.STALE:  # the end was refused: the message has done its part
             await self._settle_only()
 
     async def _settle_only(self) -> None:
         held = self._delivery.held
-        transition = Transition(self._delivery.run_id, new_mark(), held, 3, seen=1 << 50, settles=[held])
+        transition = Transition(self._delivery.run_id, new_mark(), held, 3, seen=NOTHING_NEW, settles=[held])
         await self._host.log.append(transition, queue=self._run_queue)
 
     # --- what the stages need ---------------------------------------------------------------------

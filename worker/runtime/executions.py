@@ -13,9 +13,8 @@ from world_redis.messages import RunContext
 from world_redis.transition import Epoch, Fact, Start
 
 from ..core.calls import StepCall
-from ..core.ends import StepEnd, failed
+from ..core.ends import StepEnd, cancelled
 from ..core.plan import step_send
-from ..core.records import CANCELLED
 from .host import Host
 from .stepcall import StepOrder, StepRun
 
@@ -175,16 +174,16 @@ class Executions:
 
     # --- their ends as facts ----------------------------------------------------------------------
 
-    def facts(self, context: RunContext, now: int, cancelled: Set[str]) -> list[Fact]:
+    def facts(self, context: RunContext, now: int, stopping: Set[str]) -> list[Fact]:
         """One per end, in the order they ended; `now` is server time in ms. An interrupted step that the
         present body has cancelled has failed; any other one runs again."""
-        return [_fact(ending, context, now, cancelled) for ending in self.ended.values()]
+        return [_fact(ending, context, now, stopping) for ending in self.ended.values()]
 
 
-def _fact(ending: Ending, context: RunContext, now: int, cancelled: Set[str]) -> Fact:
+def _fact(ending: Ending, context: RunContext, now: int, stopping: Set[str]) -> Fact:
     end, order = ending.end, ending.run.order
-    if end.cause == "drain" and order.id in cancelled:
-        end = failed(CANCELLED, b"", "cancelled")
+    if end.cause == "drain" and order.id in stopping:
+        end = cancelled()
     retrying = end.type is EventType.STEP_RETRYING
     return Fact(
         end.type,

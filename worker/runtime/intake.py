@@ -186,7 +186,7 @@ class Intake:
             resting = self._too_many(session)
             self._free()
         for each in resting:
-            await each.close()
+            each.close()
 
     def _too_many(self, ended: Session) -> list[Session]:
         """Take out the sessions that rest beyond the bound on live bodies, the longest unused first; one at
@@ -241,8 +241,8 @@ class Intake:
         for step in list(self._steps.values()):
             step.interrupt()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Drop every live body."""
         for session in self._sessions.values():
-            await session.close()
+            session.close()
         self._sessions.clear()

@@ -104,7 +104,7 @@ class Knowledge:
     async def learn_run(self, first: Delivery | None) -> tuple[bytes, bytes, list[Event]] | None:
         """Find out what the run is: from its first message, which needs no read, else from the store.
         Answers (seed, input, events), or None when the run is over, parked or absent."""
-        await self.drop_body()
+        self.drop_body()
         self._server = self._host.ports.server()
         if first is not None:
             message = unpack_run_message(first.payload)
@@ -140,7 +140,7 @@ class Knowledge:
             if not page.more:
                 return page, events
 
-    async def build(self, seed: bytes, given: bytes, events: Sequence[Event]) -> None:
+    def build(self, seed: bytes, given: bytes, events: Sequence[Event]) -> None:
         """A body at the end of `events`. The workflow must be registered."""
         assert self.context is not None
         workflow = self._host.workflow(self.context.workflow, self.context.version)
@@ -148,9 +148,9 @@ class Knowledge:
         self.body = Body(workflow, self.context, self._run_id, seed, self.context.created_at, given)
         if len(events) > 1:
             self._host.telemetry.replays.inc()
-        await self.feed(events)
+        self.feed(events)
 
-    async def drop_body(self) -> None:
+    def drop_body(self) -> None:
         body, self.body = self.body, None
         self.started, self.seen, self.waits, self.acted = False, 0, {}, set()
         self.table, self._drifts = None, 0
@@ -159,7 +159,7 @@ class Knowledge:
 
     # --- going on ---------------------------------------------------------------------------------
 
-    async def feed(self, events: Sequence[Event]) -> None:
+    def feed(self, events: Sequence[Event]) -> None:
         """Give the body the next events of the log."""
         for event in events:
             self.seen = max(self.seen, event.slot)
@@ -194,10 +194,10 @@ class Knowledge:
             page = await self._host.log.read(self._run_id, seen=self.seen, record=False)
             if page is None:
                 return
-            await self.feed(page.events)
+            self.feed(page.events)
             more = page.more
 
-    async def advance(self, facts: Sequence[Fact]) -> None:
+    def advance(self, facts: Sequence[Fact]) -> None:
         """Bet that these facts are the run's next decisive events."""
         body = self.body
         assert body is not None

@@ -83,10 +83,10 @@ class Leaving:
         if word == "parked":
             self._host.telemetry.parked.labels(refusal.reason).inc()
         self._hand.drop(held)
-        await self._known.drop_body()
+        self._known.drop_body()
 
     async def _give_back(self, held: Sequence[Held]) -> None:
         if held:
             await self._host.queue.defer(partition_of(self._run_id), held)
         self._hand.drop(held)
-        await self._known.drop_body()
+        self._known.drop_body()

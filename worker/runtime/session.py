@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from world_redis.events import Answer, EventType, Position
 from world_redis.ids import new_mark, partition_of
+from world_redis.log import NOTHING_NEW
 from world_redis.messages import DEADLINE, REASONS, TIMER, Delivery, Held
 from world_redis.transition import Fact, Reply, Transition
 
@@ -48,7 +49,6 @@ from .tokens import ChosenTokens
 log = logging.getLogger("worker.session")
 
 _NOT_OURS = (Answer.SUPERSEDED, Answer.LOST, Answer.GONE)
-_NOTHING_NEW = 1 << 50  # a slot no log reaches: the answer carries no events
 
 
 class Session:
@@ -131,9 +131,9 @@ class Session:
         """Nobody works here any more: whatever is still held must lapse, not be renewed."""
         self._hand.drop(self._hand.all)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Drop the body of a session that rests."""
-        await self._known.drop_body()
+        self._known.drop_body()
 
     # --- the job ----------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Session:
             ahead = bool(facts) and self._alone(facts)
             position = self._known.position
             if ahead:
-                await self._known.advance(facts)
+                self._known.advance(facts)
                 self._look_at_problem()
             made = await self._plan(ahead=ahead) if ahead or not facts else Plan()
             transition = self._transition(facts, made, position, ahead)
@@ -220,7 +220,7 @@ class Session:
         assert known.context is not None
         self._refusal = refusal_of_run(known.context, self._host)
         if self._refusal is None:
-            await known.build(*learned)
+            known.build(*learned)
             self._look_at_problem()
 
     def _look_at_problem(self) -> None:
@@ -317,7 +317,7 @@ class Session:
             mark=new_mark(),
             delivery=self._hand.carrier,
             seq=self._hand.next_seq() if self._hand else 0,
-            seen=known.seen if known.body is not None else _NOTHING_NEW,
+            seen=known.seen if known.body is not None else NOTHING_NEW,
             position=position,
             advanced=ahead,
             facts=[*facts, *made.facts],
@@ -363,16 +363,16 @@ class Session:
             return await self._run_over(reply, transition)
         if reply.answer is Answer.GONE:  # settled, perhaps by this very transition: the log knows
             self._hand.drop(transition.settles)
-            return await known.drop_body()
+            return known.drop_body()
         if reply.parked:  # what it was armed with is gone: the wake that ends the pause builds anew
-            return await known.drop_body()
+            return known.drop_body()
         if reply.answer is Answer.INVALID:
             log.error("the log is full", extra=self._hand.about(events=reply.head))
             full = WorkflowError(f"the run's log is full at {reply.head} events; see continue_as_new()")
             self._verdict = Raised(encode_failure(full), MAX_EVENTS_EXCEEDED)
         if not written and (ahead or _bets(made)):
-            return await known.drop_body()
-        await known.feed(reply.events)
+            return known.drop_body()
+        known.feed(reply.events)
         if reply.more:
             await known.feed_rest()
         self._look_at_problem()
@@ -390,7 +390,7 @@ class Session:
                 await self._host.claims.end(context.start_key, self._host.limits.retention)
         self._executions.finish()
         self._hand.drop(transition.settles if reply.status in FINISHED else self._hand.all)
-        await self._known.drop_body()
+        self._known.drop_body()
         self._verdict = None
         await self._tokens.release_all()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from world_redis.hooks import HookAddress
+from world_redis.log import NOTHING_NEW
 
 from ..core.calls import Call, HookCall
 from .host import Host
@@ -51,7 +52,7 @@ class ChosenTokens:
 
     async def _is_open(self, holder: HookAddress) -> bool:
         """Open, or about to be: its run is alive and has not come that far."""
-        run = await self._host.log.read(holder.run_id, seen=1 << 50, table=True)
+        run = await self._host.log.read(holder.run_id, seen=NOTHING_NEW, table=True)
         if run is None or run.status in FINISHED or run.table is None:
             return False
         created = int(run.record.get("h") or b"0")

@@ -136,7 +136,7 @@ class Worker:
             ]
             log.info("worker started", extra=self.stats())
             await self._until_drained(jobs, intake)
-            await intake.close()
+            intake.close()
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)

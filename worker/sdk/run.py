@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from world_redis.errors import StoreUnavailable
 from world_redis.events import FINISHED, Answer, Event, EventType
 from world_redis.ids import partition_of
-from world_redis.log import event_of
+from world_redis.log import NOTHING_NEW, event_of
 from world_redis.transition import Table
 
 from ..core.records import CANCELLED, CancelRequested, Failed, pack, unpack
@@ -97,7 +97,7 @@ class Run(Generic[T]):
     async def table(self) -> Table | None:
         """Open steps, waits and hooks as the store sees them now; None when the run is not there."""
         log = await self._client.log()
-        snapshot = await log.read(self.run_id, seen=(1 << 53), table=True, record=False)
+        snapshot = await log.read(self.run_id, seen=NOTHING_NEW, table=True, record=False)
         return snapshot.table if snapshot is not None else None
 
     # --- waiting ----------------------------------------------------------------------------------
