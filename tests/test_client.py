@@ -342,6 +342,21 @@ async def test_a_waiter_is_told_at_once_and_does_not_ask(client: Client) -> None
     assert notices._waiting == {} and notices._subscribed == {}
 
 
+async def test_a_waiter_is_told_whatever_the_url_says_of_the_protocol(
+    redis_url: str, namespace: str, worker: Worker
+) -> None:
+    odd = f"{redis_url}{'&' if '?' in redis_url else '?'}protocol=3"
+    async with Client.from_url(odd, namespace=namespace) as client:
+        run = await client.start(waiting)
+        waiter = asyncio.create_task(run.return_value())
+        async with asyncio.timeout(5):
+            while not any(told.done() for told in client.notices._subscribed.values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        await run.terminate()
+        with pytest.raises(RunCancelledError):
+            await waiter
+
+
 async def test_a_waiter_survives_a_restart_of_the_server(
     private_server: EmbeddedServer, namespace: str
 ) -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from worker.runtime.keeper import STALLED_EXIT_CODE, Holdings, Keeper
+from worker.runtime.keeper import STALLED_EXIT_CODE, Holdings, Keeper, Renewer
 from world_redis.embedded import EmbeddedServer
 from world_redis.ids import new_mark, new_run_id
 from world_redis.messages import Delivery, Held, RunContext, RunMessage
@@ -147,6 +147,35 @@ async def test_a_delivery_taken_over_is_reported_and_dropped(redis_url: str, nam
             await until(reported)
         assert told == [(delivery.message_id, delivery.number, "superseded")]
         assert delivery.held not in holdings
+
+
+async def test_what_the_url_says_of_replies_and_time_outs_does_not_reach_it(
+    redis_url: str, namespace: str
+) -> None:
+    async with connected(redis_url, namespace) as world:
+        delivery = await taken(world)
+        odd = (
+            f"{redis_url}{'&' if '?' in redis_url else '?'}decode_responses=True&protocol=3&max_connections=1"
+        )
+        renewer = Renewer(odd, world.keys, "me", timeout=1, queues=world.queues)
+        assert renewer.renew(0, [delivery.held]) == ["ok"]
+        renewer.close()
+
+
+async def test_it_goes_on_after_an_error_nobody_thought_of(
+    redis_url: str, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected(redis_url, namespace) as world:
+        delivery, holdings, told = await taken(world), Holdings(), Told()
+        first = await deadline(world, delivery)
+        holdings.add(0, delivery.held)
+        holdings.add(7, Held("m", object()))  # type: ignore[arg-type]  # nothing that can be sent
+        async with keeping(world, holdings, told):
+
+            async def moved() -> bool:
+                return await deadline(world, delivery) > first and "cannot renew" in caplog.text
+
+            await until(moved)
 
 
 async def test_it_renews_again_after_the_server_was_restarted(

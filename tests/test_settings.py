@@ -113,6 +113,8 @@ def test_an_unknown_scheme_is_refused_and_the_url_not_repeated(monkeypatch: pyte
         ("rediss://:hunter2@host/-1", "the database after the host"),
         ("redis://:hunter2@host?db=x", "the database after the host"),
         ("redis://:hunter2@[::1", "not a URL"),
+        ("redis://:hunter2@host?decode_responses=True", "'decode_responses' after the ? is none of db,"),
+        ("unix:///a.sock?max_connections=5&password=hunter2", "'max_connections' after the ?"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_one_sentence(
@@ -133,6 +135,7 @@ def test_a_url_that_cannot_be_used_is_one_sentence(
         "redis://u:p@host:6379/0",
         "rediss://[::1]:1?db=3",
         "unix:///a/b.sock?db=1",
+        "rediss://host?ssl_ca_certs=/ca.pem&socket_keepalive=True&protocol=3",
         "embedded:///d",
     ],
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Self, get_args, get_origin
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -24,6 +25,9 @@ from world_redis.safety import Durability
 log = logging.getLogger("worker.settings")
 
 PREFIX = "WORKFLOW_"
+_URL_OPTIONS = re.compile(
+    "db|username|password|client_name|socket_connect_timeout|socket_keepalive|protocol|ssl_[a-z_]+"
+)
 SCHEMES = ("redis", "rediss", "unix", "embedded")
 MIN_LEASE, MAX_LEASE = 1, 900  # seconds
 DEFAULT_METRICS_PORT = 9464
@@ -208,6 +212,12 @@ def _check_url(url: str) -> None:
         raise ValueError("is not a URL; for example redis://localhost:6379/0") from None
     if parts.scheme not in SCHEMES:
         raise ValueError(f"starts with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+    unknown = [name for name, _ in parse_qsl(parts.query) if not _URL_OPTIONS.fullmatch(name)]
+    if unknown and parts.scheme != "embedded":
+        raise ValueError(
+            f"the option {unknown[0]!r} after the ? is none of db, username, password, client_name, "
+            "socket_connect_timeout, socket_keepalive, protocol, ssl_…"
+        )
     if parts.scheme not in ("redis", "rediss"):
         return
     try:

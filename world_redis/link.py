@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from hiredis import PushNotification, Reader, pack_command
+from hiredis import Reader, pack_command
 from redis.asyncio.connection import AbstractConnection, Connection, DefaultParser, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -25,11 +25,17 @@ SILENCE_SECONDS = 20.0
 
 def make_connection(url: str, *, connect_timeout: float = 5.0) -> AbstractConnection:
     """A redis-py connection for `url`, unconnected, with its own retries off."""
-    options: dict[str, Any] = dict(parse_url(url))
+    options = connection_options(parse_url(url))
     kind: Callable[..., AbstractConnection] = options.pop("connection_class", Connection)
     options.setdefault("socket_connect_timeout", connect_timeout)
-    options |= {"socket_timeout": None, "retry": Retry(NoBackoff(), 0), "health_check_interval": 0}
-    return kind(**options)
+    return kind(**options | {"socket_timeout": None, "retry": Retry(NoBackoff(), 0)})
+
+
+def connection_options(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a parsed URL says of a connection. What changes the form of replies, resends, or belongs to a
+    pool is not the URL's to say."""
+    kept = {name: value for name, value in said.items() if name not in ("max_connections", "timeout")}
+    return kept | {"decode_responses": False, "protocol": 2, "health_check_interval": 0}
 
 
 _INCOMPLETE = object()  # the rest of a reply has not come yet
@@ -50,7 +56,7 @@ class Link(asyncio.Protocol):
         self._outgoing: list[bytes] = []  # commands that wait for the end of this turn of the loop
         self._broken: Exception | None = None
         self._silence = silence
-        self._answered = 0  # replies so far: a watch that finds it unmoved finds a dead server
+        self._came = 0  # readings so far: a watch that finds them unmoved finds a dead server
         self._watch: asyncio.TimerHandle | None = None
         self.server = ""  # run_id of the server at the other end
         self.info: dict[str, str] = {}
@@ -115,6 +121,7 @@ class Link(asyncio.Protocol):
     # --- what the transport tells ----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        self._came += 1
         try:
             self._replies.feed(data)
             while self._broken is None and (reply := self._replies.gets()) is not _INCOMPLETE:
@@ -126,12 +133,10 @@ class Link(asyncio.Protocol):
         self._break(error or ConnectionError("closed by the server"))
 
     def _answer(self, reply: Any) -> None:
-        if isinstance(reply, PushNotification):
-            return
-        if isinstance(reply, ConnectionError):  # the server serves nobody now, it is loading
+        refused = isinstance(reply, (AuthenticationError, AuthorizationError))
+        if isinstance(reply, ConnectionError) and not refused:  # the server serves nobody now, it is loading
             self._break(reply)
             return
-        self._answered += 1
         future = self._waiting.popleft()
         if future.done():  # its caller was cancelled; the command ran all the same
             return
@@ -141,12 +146,13 @@ class Link(asyncio.Protocol):
             future.set_result(reply)
 
     def _watch_silence(self) -> None:
-        """Look again after the silence limit; as long as somebody waits, something must have come."""
-        answered = self._answered
+        """Look again after the silence limit; as long as somebody waits, something must have come or gone."""
+        came, unsent = self._came, self._transport.get_write_buffer_size()
 
         def look() -> None:
             self._watch = None
-            if self._waiting and self._answered == answered:
+            moved = self._came != came or self._transport.get_write_buffer_size() < unsent
+            if self._waiting and not moved:
                 self._break(ConnectionError(f"the server has not answered for {self._silence:g} s"))
             elif self._waiting:
                 self._watch_silence()

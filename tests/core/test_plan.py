@@ -21,7 +21,7 @@ from worker.core.calls import (
     WaitCall,
 )
 from worker.core.dispatch import Here, Row
-from worker.core.plan import MAX_CALLS, Plan, Scene, plan
+from worker.core.plan import MAX_BYTES, MAX_CALLS, Plan, Scene, plan
 from worker.core.records import (
     CANCELLED,
     USER_ERROR,
@@ -74,7 +74,8 @@ def scene(fresh: Sequence[Call] = (), **given: Any) -> Scene:
 
 
 def step(number: int, **given: Any) -> StepCall:
-    return StepCall(f"s{number}", "charge", b"in", given.pop("queue", ""), given, False)
+    data = given.pop("input", b"in")
+    return StepCall(f"s{number}", "charge", data, given.pop("queue", ""), given, False)
 
 
 def child(number: int, **given: Any) -> ChildCall:
@@ -239,6 +240,16 @@ def test_recovered_steps_take_the_slots_before_new_ones() -> None:
     old = open_step(1, "running", "inline", owner=Held("m1", 1))
     made = plan(replace(recorded(old, inline_free=1), fresh=[step(2)]))
     assert made.rows == [(Row.OWNED_RECOVERY, "s1"), (Row.QUEUE, "s2")]
+
+
+def test_a_transition_takes_no_more_arguments_than_a_server_takes_in_quickly() -> None:
+    large = [step(number, input=b"x" * (MAX_BYTES // 2)) for number in range(1, 6)]
+    made = plan(scene(large, inline_free=0))
+    assert [d.id for d in made.decisions if d.type is E.STEP_CREATED] == ["s1", "s2"]
+    assert made.partial
+    alone = plan(scene([step(1, input=b"x" * (MAX_BYTES + 1)), step(2)], inline_free=0))
+    assert [d.id for d in alone.decisions if d.type is E.STEP_CREATED] == ["s1"], "too large goes alone"
+    assert alone.partial
 
 
 # --- recorded steps -------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ class Proxy:
         self.url = f"unix://{self._path}"
         self.losing = False
         self.silent = False
+        self.trickle = 0.0  # seconds before each 4 KiB of an answer
         self.lost = 0
 
     def lose_next_answer(self) -> None:
@@ -63,5 +64,12 @@ class Proxy:
                     self.lost += 1
                     return
                 if not (answers and self.silent):
-                    writer.write(data)
-                    await writer.drain()
+                    await self._pass_on(writer, data, slowly=answers and self.trickle > 0)
+
+    async def _pass_on(self, writer: asyncio.StreamWriter, data: bytes, *, slowly: bool) -> None:
+        size = 1 << 12 if slowly else len(data)
+        for start in range(0, len(data), size):
+            if slowly:
+                await asyncio.sleep(self.trickle)  # the slowness itself
+            writer.write(data[start : start + size])
+            await writer.drain()

@@ -98,6 +98,18 @@ async def test_a_server_that_comes_back_unsafe_is_waited_for_until_it_is_put_rig
     assert await starting
 
 
+async def test_a_slow_answer_is_no_silence(
+    own: StoreKit, private_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Bytes come, though the whole reply takes longer than the limit."""
+    async with Proxy(private_server.url, tmp_path) as proxy:
+        link = await Link.open(proxy.url, silence=0.3)
+        await link.call("SET", "large", b"x" * 100_000)
+        proxy.trickle = 0.02  # seconds between two pieces: about half a second for the reply
+        assert len(await link.call("GET", "large")) == 100_000
+        await link.close()
+
+
 async def test_scripts_are_loaded_again_after_a_flush(own: StoreKit) -> None:
     await own.start()
     await own.world.command("SCRIPT", "FLUSH")

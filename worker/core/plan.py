@@ -56,7 +56,10 @@ from .records import (
     pack,
 )
 
-MAX_CALLS = 100  # a wide pass is cut here, in call order: at most 200 decisions in one transition
+# A wide pass is cut, in call order: at most 200 decisions in one transition, and no more of arguments (bytes)
+# than a server takes in while a lease lasts. A call that is larger by itself goes alone.
+MAX_CALLS = 100
+MAX_BYTES = 8 << 20
 
 
 @dataclass(slots=True, kw_only=True)  # made for every pass: to freeze it would cost more than to fill it
@@ -115,7 +118,7 @@ def plan(scene: Scene) -> Plan:
     free = scene.inline_free
     if scene.table is not None:
         free -= _recorded_steps(scene, made, free)
-    calls = scene.fresh[:MAX_CALLS]
+    calls = scene.fresh[: _portion(scene.fresh)]
     made.partial = len(calls) < len(scene.fresh)
     for call in calls:
         if isinstance(call, StepCall):
@@ -130,6 +133,16 @@ def plan(scene: Scene) -> Plan:
         if scene.deadline_fired:
             _deadline(scene, made)
     return made
+
+
+def _portion(fresh: Sequence[Call]) -> int:
+    """How many of the first calls one transition takes."""
+    size = 0
+    for count, call in enumerate(fresh[:MAX_CALLS]):
+        size += len(call.input) if isinstance(call, StepCall | ChildCall) else 0
+        if size > MAX_BYTES and count:
+            return count
+    return min(len(fresh), MAX_CALLS)
 
 
 def _begin(scene: Scene, made: Plan) -> None:

@@ -20,6 +20,7 @@ from .session import Session
 
 log = logging.getLogger("worker.intake")
 
+_NOT_OURS = ("superseded", "gone", "lost")  # answers to a renewal
 _SECOND_LOOK = 0.1  # seconds after which slots count as held by long steps
 
 
@@ -35,6 +36,7 @@ class Intake:
         self._busy: dict[str, asyncio.Task[Any]] = {}  # sessions whose job runs
         self._steps: dict[Held, StepDelivery] = {}  # a message taken again has two, until the first ends
         self._others: set[asyncio.Task[Any]] = set()
+        self._taking = False  # a take is on its way, and may bring something
         self._crowded = False  # a poison suspect waits for us to be empty
         self._limited = False  # the last takes left work behind, or could not look
         self._fruitless = False  # and brought nothing
@@ -58,6 +60,11 @@ class Intake:
     def empty(self) -> bool:
         """Nothing in flight here."""
         return not (self._busy or self._steps or self._others)
+
+    @property
+    def at_rest(self) -> bool:
+        """The same, and nothing will come."""
+        return self.empty and not self._taking
 
     @property
     def sessions(self) -> int:
@@ -98,7 +105,9 @@ class Intake:
         """Take until draining."""
         while not self._host.draining:
             self._wake.clear()
+            self._taking = True
             due = await self.take()
+            self._taking = False
             if due > 0 and not self._host.draining:
                 await self._host.ports.within(self._wake.wait(), due / 1000)
 
@@ -108,7 +117,10 @@ class Intake:
         partitions = self._partitions()
         self._first = (self._first + 1) % len(partitions)
         for partition in (*partitions[self._first :], *partitions[: self._first]):
+            if self._host.draining:
+                break
             runs, steps = self._budget()
+            asked = self._host.ports.now()
             taken = await self._host.queue.take(
                 partition, self._host.queues, runs=runs, steps=steps, empty=self.empty
             )
@@ -116,12 +128,37 @@ class Intake:
             found += len(taken.deliveries)
             full = len(taken.deliveries) >= max(1, min(runs, steps))
             self._limited |= full or taken.crowded or min(runs, steps) == 0
-            for delivery in taken.deliveries:
-                self._route(delivery)
+            await self._receive(partition, taken.deliveries, asked)
             due = min(due, taken.due_in)
             more = more or len(taken.deliveries) == runs + steps > 0
         self._fruitless = self._limited and not found
         return 0 if more else max(1, due)
+
+    async def _receive(self, partition: int, deliveries: Sequence[Delivery], asked: float) -> None:
+        """Work on what a take asked for at `asked` has brought."""
+        if deliveries and self._host.draining:
+            await self._host.queue.defer(partition, [delivery.held for delivery in deliveries])
+            return
+        if deliveries and self._is_late(asked):
+            deliveries = await self._still_ours(partition, deliveries)
+        for delivery in deliveries:
+            self._route(delivery)
+
+    def _is_late(self, asked: float) -> bool:
+        """Has so much of a lease passed that the keeper's next round may come too late?"""
+        return (self._host.ports.now() - asked) * 3000 >= self._host.limits.lease
+
+    async def _still_ours(self, partition: int, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Those whose lease begins anew in time: nobody has renewed them before we knew of them. What comes
+        from a server that is as slow once more is given back."""
+        asked = self._host.ports.now()
+        words = await self._host.queue.renew(partition, [delivery.held for delivery in deliveries])
+        kept = [d for d, word in zip(deliveries, words, strict=True) if word not in _NOT_OURS]
+        if kept and self._is_late(asked):
+            log.warning("taken too late to begin", extra={"deliveries": len(kept)})
+            await self._host.queue.defer(partition, [delivery.held for delivery in kept])
+            return []
+        return kept
 
     def _budget(self) -> tuple[int, int]:
         """Run messages and step messages this process may take now."""

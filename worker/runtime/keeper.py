@@ -31,10 +31,12 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
+from redis.connection import parse_url
 from redis.exceptions import NoScriptError, RedisError
 from redis.retry import Retry
 
 from world_redis.keys import Keys
+from world_redis.link import connection_options
 from world_redis.messages import Held
 from world_redis.queue import renewal, renewed
 from world_redis.scripts import SCRIPTS, Switches, command, unpack_reply
@@ -135,14 +137,13 @@ class Renewer:
 
     def _connect(self) -> None:
         if self._client is None:
-            self._client = redis.Redis.from_url(
-                self._url,
-                single_connection_client=True,
-                socket_timeout=self._timeout,
-                socket_connect_timeout=self._timeout,
-                retry=Retry(NoBackoff(), 0),
-                health_check_interval=0,
-            )
+            options = connection_options(parse_url(self._url)) | {  # type: ignore[no-untyped-call]
+                "socket_timeout": self._timeout,
+                "socket_connect_timeout": self._timeout,
+                "retry": Retry(NoBackoff(), 0),
+            }
+            pool = redis.ConnectionPool(options.pop("connection_class", redis.Connection), **options)
+            self._client = redis.Redis(connection_pool=pool, single_connection_client=True)
             info: Any = self._client.info("server")
             self._server = str(info["run_id"])
 
@@ -235,9 +236,11 @@ class Keeper:
             try:
                 self._on_round_trip()
                 words = self._renewer.renew(partition, held)
-            except (RedisError, OSError) as error:
+            except Exception as error:  # whatever it is: a keeper that ends lets every lease lapse
                 left = self._lease - (time.monotonic() - renewed_at)
-                log.warning("cannot renew %d deliveries (%.1f s of lease left): %s", len(held), left, error)
+                about = "cannot renew %d deliveries (%.1f s of lease left): %s"
+                known = isinstance(error, (RedisError, OSError))
+                log.warning(about, len(held), left, error, exc_info=None if known else error)
                 whole = False
                 continue
             for item, word in zip(held, words, strict=True):

@@ -291,10 +291,10 @@ class Session:
     async def _plan(self, *, ahead: bool) -> Plan:
         known, body = self._known, self._known.body
         table, known.table = known.table, None
-        if body is not None and body.betting and not ahead:
-            raise InternalError(f"run {self.run_id}: a bet was neither won nor lost")
         if body is None or known.context is None or self._refusal is not None or not self._hand:
             return Plan()
+        if body.betting and not ahead:
+            raise InternalError(f"run {self.run_id}: a bet was neither won nor lost")
         outcome = self._outcome(body)
         if self._draining and outcome is None:
             return Plan()

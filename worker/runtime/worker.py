@@ -171,9 +171,9 @@ class Worker:
             job.result()  # a job that ended on its own has failed: say how
         log.info("draining", extra={"seconds": self.settings.drain_seconds})
         intake.drain()
-        if not await _within(self.settings.drain_seconds, lambda: intake.empty):
+        if not await _within(self.settings.drain_seconds, lambda: intake.at_rest):
             intake.interrupt()
-            if not await _within(_LAST_GRACE, lambda: intake.empty):
+            if not await _within(_LAST_GRACE, lambda: intake.at_rest):
                 log.warning("leaving running steps behind", extra=self.stats())
 
     # --- parts ------------------------------------------------------------------------------------

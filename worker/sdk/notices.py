@@ -28,8 +28,7 @@ class Notices:
     """The listening connection. It is opened when the first waiter arms."""
 
     def __init__(self, url: str) -> None:
-        # Messages are plain replies in RESP2, read in the order of the answers.
-        self._url = f"{url}{'&' if '?' in url else '?'}protocol=2"
+        self._url = url
         self._waiting: dict[bytes, set[Notice]] = {}
         self._subscribed: dict[bytes, asyncio.Future[None]] = {}
         self._connection: AbstractConnection | None = None
@@ -56,8 +55,9 @@ class Notices:
             if told is None:
                 told = self._subscribed[notice.channel] = asyncio.get_running_loop().create_future()
                 await connection.send_command("SUBSCRIBE", notice.channel)
-            await asyncio.shield(told)
-        except (RedisError, OSError) as error:
+            async with asyncio.timeout(RECHECK):
+                await asyncio.shield(told)
+        except (RedisError, OSError) as error:  # TimeoutError is an OSError
             log.debug("cannot listen for the ends of runs, asking instead: %s", error)
             return False
         return True

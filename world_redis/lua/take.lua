@@ -108,6 +108,8 @@ local function take_again(queue)
       local kind = m.kind == 'step' and 'step' or 'run'
       budget[kind] = budget[kind] - 1
       alone = alone or m.attempt >= ALONE_FROM
+      lease_begin(m) -- its first answer was lost, and some of the lease with it
+      message_save(m)
       deliver(m)
     end
   end
