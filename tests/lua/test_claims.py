@@ -4,7 +4,7 @@ import pytest
 
 from tests.lua.kit import LEASE, A, E, Session, StoreKit
 from world_redis.ids import new_mark
-from world_redis.messages import Delivery, Kind
+from world_redis.messages import Delivery, Held, Kind
 from world_redis.queue import Claim
 from world_redis.transition import Decision, Fact, Send
 
@@ -196,6 +196,29 @@ async def test_the_end_of_the_old_execution_wins_before_the_new_start(kit: Store
     assert (await session.send(facts=[session.done("s1")])).facts == [A.OK]
     reply = await again.send(decisions=[Decision(E.STEP_STARTED, "s1", mode="inline")])
     assert (reply.answer, reply.decisions) == (A.CONFLICT, [A.EXISTS])
+
+
+async def test_a_worker_recovers_a_step_under_whichever_message_of_the_run_it_sends(kit: StoreKit) -> None:
+    """Its session holds a wake, the carrier, when the owner's message comes to it as well."""
+    session = await kit.session()
+    await kit.hooked(session)
+    await session.inline("s1")
+    await kit.resume(session.run_id)
+    heir = Session(kit, session.run_id, await kit.take_one("c2"), "c2")
+    await kit.clock.advance(LEASE // 2)
+    await kit.queue("c2").renew(0, [heir.held])
+    await kit.take("onlooker", runs=0, steps=0)
+    await kit.clock.advance(LEASE // 2)
+    (again,) = await kit.take("c2")
+    assert again.held == Held(session.held.message_id, 2)
+
+    await kit.resume(session.run_id, "r2")
+    other = Session(kit, session.run_id, await kit.take_one("c3"), "c3")
+    restart = [Decision(E.STEP_STARTED, "s1", mode="inline")]
+    assert (await other.send(decisions=restart)).decisions == [A.OWNED], "it is the heir's"
+    assert (await heir.send(decisions=restart)).decisions == [A.OK]
+    step = await kit.step(session.run_id)
+    assert (step.owner, step.starts, step.crashes) == (heir.held, 2, 1)
 
 
 async def test_a_restart_is_told_of_the_retry_that_was_recorded_since_it_looked(kit: StoreKit) -> None:

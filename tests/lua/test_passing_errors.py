@@ -17,22 +17,24 @@ from world_redis.world import RedisWorld
 
 
 class Grumbling(Proxy):
-    """Puts an error in the place of the next answers, though the server has done as asked: harsher than a
-    real refusal, because the call that is sent again has already been carried out."""
+    """Puts an error in the place of the next answers to scripts, though the server has done as asked: harsher
+    than a real refusal, because the call that is sent again has already been carried out."""
 
     def __init__(self, target: str, directory: Path) -> None:
         super().__init__(target, directory)
         self.errors: list[str] = []
+        self._script = False  # the latest request was one
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
     ) -> None:
-        if not answers:
-            return await super()._pump(reader, writer, answers=False)
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 16):
-                error = self.errors.pop() if self.errors else ""
-                writer.write(f"-{error}\r\n".encode() if error else data)
+                if not answers:
+                    self._script = b"EVALSHA" in data
+                elif self._script and self.errors:
+                    data = f"-{self.errors.pop()}\r\n".encode()
+                writer.write(data)
                 await writer.drain()
 
 

@@ -23,6 +23,7 @@ class Trouble:
     def __init__(self, schedule: Schedule) -> None:
         self._s = schedule
         self._snapshot: Any = None
+        self._jumped = -LEASE / 1000  # seconds of the loop's clock
 
     @property
     def remembers(self) -> bool:
@@ -69,7 +70,11 @@ class Trouble:
             self._s.note("the server restarts")
 
     def jump(self) -> None:
-        """The server's clock is set ahead; nobody else's is."""
+        """The server's clock is set ahead; nobody else's is. Not twice between two renewals: the second jump
+        would take the time in which the first one's doubts are answered."""
+        if self._s.loop.clock - self._jumped < LEASE / 1000:
+            return
+        self._jumped = self._s.loop.clock
         ahead = self._s.rng.choice((LEASE, 30 * LEASE))
         self._s.skew += ahead
         for worker in self._s.workers:

@@ -34,7 +34,8 @@ class Intake:
         self._run_bound = run_bound  # run messages being worked on at once
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # least recently used first
         self._busy: dict[str, asyncio.Task[Any]] = {}  # sessions whose job runs
-        self._steps: dict[Held, StepDelivery] = {}  # a message taken again has two, until the first ends
+        # Not by message: one taken again has two, until the first ends, and after a fail-over of one number.
+        self._steps: dict[StepDelivery, Held] = {}
         self._others: set[asyncio.Task[Any]] = set()
         self._taking = False  # a take is on its way, and may bring something
         self._crowded = False  # a poison suspect waits for us to be empty
@@ -92,7 +93,7 @@ class Intake:
     def signal(self, message_id: str, number: int, word: str) -> None:
         """A renewal answered something else than ok (called on the loop)."""
         held = Held(message_id, number)
-        step = self._steps.get(held)
+        step = next((step for step, each in self._steps.items() if each == held), None)
         if step is not None:
             step.signal(word)
             return
@@ -176,7 +177,7 @@ class Intake:
 
     def _unclaimed(self) -> int:
         """Step deliveries that have not taken their slot yet."""
-        return sum(1 for step in self._steps.values() if not step.has_slot)
+        return sum(1 for step in self._steps if not step.has_slot)
 
     # --- routing ----------------------------------------------------------------------------------
 
@@ -240,14 +241,14 @@ class Intake:
 
     def _serve_step(self, delivery: Delivery) -> None:
         step = StepDelivery(delivery, self._host)
-        self._steps[delivery.held] = step
+        self._steps[step] = delivery.held
         self._host.ports.spawn(self._serve_and_forget(delivery, step), f"step {delivery.message_id}")
 
     async def _serve_and_forget(self, delivery: Delivery, step: StepDelivery) -> None:
         try:
             await step.serve()
         finally:
-            del self._steps[delivery.held]
+            del self._steps[step]
             self._free()
 
     def _serve_other(self, delivery: Delivery, job: Any) -> None:
@@ -275,7 +276,7 @@ class Intake:
         """Stop step code that can be stopped."""
         for run_id in list(self._busy):
             self._sessions[run_id].interrupt()
-        for step in list(self._steps.values()):
+        for step in list(self._steps):
             step.interrupt()
 
     def close(self) -> None:

@@ -203,7 +203,7 @@ local function decision_judge(decision)
   local entity = entity_load(run, id)
   local answer = rule_answer(code, plan[id] or entity_state(run, id, entity))
   if answer == 'ok' and rule_guard(code) == 'claim' and entity and not plan[id] then
-    answer = step_claim(run, entity, A[2][1], A[2][2])
+    answer = step_claim(run, entity, A[2][1], A[2][2], A[2][3])
   end
   if answer == 'ok' and rule_target(code) ~= '' then plan[id] = rule_target(code) end
   return answer

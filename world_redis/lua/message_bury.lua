@@ -20,7 +20,7 @@ local run = run_load(1, A[1])
 local alive = run.status ~= 'absent' and not run.finished
 local step = alive and m.kind == 'step' and entity_load(run, m.key)
 local word = 'ok'
-if step and step.state == 'running' and step_claim(run, step, m.id, m.number) == 'owned' then word = 'owned' end
+if step and step.state == 'running' and step_claim(run, step, m.id, m.number, m.holder) == 'owned' then word = 'owned' end
 
 if word == 'ok' then
   call('XADD', K.dead, 'MAXLEN', '~', 10000, '*', 'message', m.id, 'kind', m.kind, 'run', m.run, 'key', m.key,

@@ -46,7 +46,7 @@ elseif run.finished then
   answer = rule_finished('ss')
 else
   answer = rule_answer('ss', entity_state(run, id, step))
-  if answer == 'ok' then answer, left = step_claim(run, step, m.id, m.number) end
+  if answer == 'ok' then answer, left = step_claim(run, step, m.id, m.number, m.holder) end
 end
 
 if answer == 'too_early' then

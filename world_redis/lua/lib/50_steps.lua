@@ -9,8 +9,15 @@ local function step_new(detach)
   }
 end
 
--- May this delivery start the step now? Answer and ms left (owned, too_early).
-local function step_claim(run, step, id, number)
+-- ms until the delivery under which a step was started is over; 0: it is. A later one of its message has ended it.
+local function owner_left(step, m)
+  if not m or m.number > step.number then return 0 end
+  return lease_left(m)
+end
+
+-- May this delivery start the step now? Answer and ms left (owned, too_early). When the owner's message was
+-- handed out again, the step is for whoever holds it, under whichever of its messages: others leave it to them.
+local function step_claim(run, step, id, number, consumer)
   if step.state == 'retrying' and step.due > now then return 'too_early', step.due - now end
   if step.state ~= 'running' then return 'ok', 0 end
   if step.mode == 'child' then return 'exists', 0 end
@@ -19,16 +26,17 @@ local function step_claim(run, step, id, number)
     if step.number < number then return 'ok', 0 end
     return 'owned', LEASE
   end
-  local left = lease_left(message_load(step.owner))
-  if left > 0 then return 'owned', left end
-  return 'ok', 0
+  local owner = message_load(step.owner)
+  local left = lease_left(owner)
+  if left == 0 or (owner.holder == consumer and owner_left(step, owner) == 0) then return 'ok', 0 end
+  return 'owned', left
 end
 
 -- Write step_started and stamp the step. `step` is its entity; returns the epoch's slot.
 local function step_start(run, id, step, mode, owner, number)
   local running, before = step.state == 'running', step.owner
   -- Taken over from an owner that is still alive (a switch is off): no crash.
-  local crashed = running and (before == owner or lease_left(message_load(before)) == 0)
+  local crashed = running and (before == owner or owner_left(step, message_load(before)) == 0)
   local slot = log_append(run, 'ss', id, 0, '', owner .. ':' .. int(number) .. ':' .. mode)
   if running then rescue_owner(run, before, -1) end
   rescue_owner(run, owner, 1)
