@@ -316,7 +316,7 @@ class Schedule:
         """Nothing is taken from a worker that has renewed it in time, whatever the server's clock does."""
         for id, number, *_ in taken[1]:
             before = self._in_flight.get(id.decode())
-            if before is None or before.number == number:
+            if before is None or before.number >= number:  # a number that goes back: so did the log
                 continue
             for worker in self.living():
                 if worker.name == before.holder and worker.keeps(Held(before.id, before.number)):
