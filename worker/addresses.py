@@ -13,6 +13,8 @@ from .settings import SettingsError
 if TYPE_CHECKING:
     from world_redis.embedded import EmbeddedServer
 
+DEV_DATA = ".stepfleet"  # where `worker dev` keeps its server's data, in the folder it runs in
+
 _ANSWER_SECONDS = 1.0
 
 
@@ -37,6 +39,18 @@ def resolve(url: str) -> tuple[str, EmbeddedServer | None]:
 
     server = EmbeddedServer.start(Path(directory))
     return server.url, server
+
+
+def embedded_url(directory: Path) -> str:
+    """The ``embedded://`` URL of a directory."""
+    return f"embedded://{quote(str(directory.resolve()))}"
+
+
+def url_of_dev() -> str | None:
+    """The URL that leads everyone to the server of the `worker dev` that runs in the working directory;
+    None when none does. Starts nothing."""
+    directory = Path(DEV_DATA)
+    return None if running_server(directory) is None else embedded_url(directory)
 
 
 def running_server(directory: Path) -> str | None:

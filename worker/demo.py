@@ -1,5 +1,5 @@
 """The order that ``worker demo`` runs: parallel steps, a step whose worker is killed, a sleep, a person's
-approval, a step that fails once."""
+approval, a step that fails once. Copy it: it uses the public names alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from .sdk.calls import sleep
-from .sdk.hooks import BaseHook
-from .sdk.registry import Workflows
-from .sdk.step import get_step_metadata
+from worker import BaseHook, Workflows, get_step_metadata, sleep
 
 wf = Workflows()
 log = logging.getLogger("demo")

@@ -110,7 +110,13 @@ class LiveWorker:
     steps: int  # step bodies that run
     sessions: int  # runs it keeps in memory
     draining: bool
+    lease: float  # seconds
     seen_seconds: float  # ago
+
+    @property
+    def silent(self) -> bool:
+        """It announces itself three times a lease: after a whole one without a word it is away."""
+        return self.seen_seconds > self.lease
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ _URL_OPTIONS = re.compile(
 SCHEMES = ("redis", "rediss", "unix", "embedded")
 MIN_LEASE, MAX_LEASE = 1, 900  # seconds
 DEFAULT_METRICS_PORT = 9464
+_NOT_SET = "WORKFLOW_REDIS_URL is not set"
 MISSING_URL = (
-    "WORKFLOW_REDIS_URL is not set: name the server, for example "
+    f"{_NOT_SET}: name the server, for example "
     "WORKFLOW_REDIS_URL=redis://localhost:6379/0, or use `worker dev`, which brings its own"
 )
 
@@ -56,7 +57,7 @@ class Shown(NamedTuple):
 
     variable: str
     value: str  # secrets replaced
-    source: str  # "default", "environment" or "given"
+    source: str  # "default", "environment", "given", or "worker dev" where its server is found
     meaning: str
 
 
@@ -150,7 +151,7 @@ class Settings(BaseSettings):
     def url(self) -> str:
         """The server's URL. Raises SettingsError when there is none."""
         if not self.redis_url:
-            raise SettingsError(MISSING_URL)
+            raise SettingsError(_missing_url())
         return self.redis_url
 
     @field_validator("durability")
@@ -181,6 +182,15 @@ class Settings(BaseSettings):
         if name not in self.model_fields_set:
             return "default"
         return "environment" if os.environ.get(variable_of(name)) else "given"
+
+
+def _missing_url() -> str:
+    from .addresses import url_of_dev  # it needs our errors
+
+    url = url_of_dev()
+    if url is None:
+        return MISSING_URL
+    return f"{_NOT_SET}; for the server of the `worker dev` that runs here: WORKFLOW_REDIS_URL={url}"
 
 
 def variable_of(field: str) -> str:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.ops.test_fleet import announce
 from worker.cli.commands import print_json
 from worker.cli.main import cli
+from worker.core.retry import RetryPolicy
 from worker.runtime.worker import Worker
 from worker.sdk.calls import sleep
 from worker.sdk.client import Client
@@ -46,6 +48,19 @@ async def idle(token: str) -> None:
     async with Approval.wait(token=token) as hook:
         await sleep("1h")
         await hook
+
+
+@wf.step(retry=RetryPolicy(max_attempts=2, initial=0))
+async def fetch() -> None:
+    try:
+        raise OSError("unplugged")
+    except OSError as error:
+        raise ConnectionError("no route") from error
+
+
+@wf.workflow
+async def fetching() -> None:
+    await fetch()
 
 
 class Shell:
@@ -157,12 +172,6 @@ def test_a_workflow_that_is_not_there(shell: Shell, spec: str, said: str) -> Non
     assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
 
 
-@pytest.mark.parametrize("arguments", ["cus_123", "7", "[1, 2, 3]"])
-def test_arguments_that_do_not_fit_show_how_they_are_written(shell: Shell, arguments: str) -> None:
-    said = shell("start", f"{THIS}:total", arguments).stderr
-    assert "ARGS_JSON" in said and """'["cus_123"]'""" in said
-
-
 # --- looking ------------------------------------------------------------------------------------
 
 
@@ -171,6 +180,9 @@ def test_a_finished_run_shows_its_steps_and_its_log(shell: Shell) -> None:
     shell.work_until(run_id, lambda status, _: status == "completed")
     shown = shell("runs", "show", run_id).stdout
     assert "completed" in shown and "add" in shown and "no messages" in shown
+    assert 'input:        {"a":1,"b":2}\n' in shown and "result:       3\n" in shown
+    found = shell.json("runs", "show", run_id)
+    assert (found["input"], found["result"], found["warnings"]) == ({"a": 1, "b": 2}, 3, [])
     log = shell("runs", "events", run_id).stdout
     assert [word for word in ("run_created", "step_completed", "run_completed") if word not in log] == []
     events = shell.json("runs", "events", run_id)
@@ -189,6 +201,30 @@ def test_a_failed_run_says_what_was_raised_and_where(shell: Shell) -> None:
     assert raised in shown["problem"]["traceback"] and raised in shown["steps"][0]["traceback"]
     last = shell.json("runs", "events", run_id)[-1]["detail"]
     assert raised in last["traceback"] and last["error"] == "FatalError: negative"
+
+
+def test_an_exhausted_step_shows_its_attempts_its_cause_and_where_it_raised(shell: Shell) -> None:
+    run_id = start(shell, "fetching", "[]")
+    shell.work_until(run_id, lambda status, _: status == "failed")
+    shown = shell("runs", "show", run_id).stdout
+    assert "FatalError: step fetch failed in its last attempt: no route [USER_ERROR]\n" in shown
+    assert "cause:        OSError: unplugged\n" in shown
+    assert re.search(r"raised at:    \S+test_commands\.py:\d+ in fetch\n", shown)
+    assert "step 1 fetch: ConnectionError: no route\n    cause: OSError: unplugged\n    raised at " in shown
+    assert f"runs show {run_id} --json" in shown
+    found = shell.json("runs", "show", run_id)
+    (step,) = found["steps"]
+    assert (step["starts"], step["errors"], step["cause"]) == (2, 2, "OSError: unplugged")
+    assert "Traceback" in found["problem"]["traceback"]
+
+
+def test_a_long_value_is_cut_to_a_line_and_whole_as_json(shell: Shell, namespace: str) -> None:
+    token = namespace + "x" * 500
+    run_id = start(shell, "idle", json.dumps([token]))
+    shown = shell("runs", "show", run_id).stdout
+    (line,) = [line for line in shown.splitlines() if line.startswith("input:")]
+    assert len(line) == 200 and line.endswith("...")
+    assert shell.json("runs", "show", run_id)["input"] == {"token": token}
 
 
 def test_a_log_shows_values_as_json_and_times_as_utc(shell: Shell) -> None:
@@ -266,6 +302,18 @@ def test_doctor_finds_a_healthy_namespace_healthy_and_a_queue_without_workers(sh
     shell.work_until(run_id, lambda status, _: status == "completed")
     findings = {finding["check"]: finding for finding in shell.json("doctor", "--deep")}
     assert findings["liveness"]["verdict"] == findings["eviction"]["verdict"] == "ok"
+
+
+def test_doctor_names_the_worker_that_has_been_silent_for_a_lease_of_its_own(shell: Shell) -> None:
+    async def say() -> None:
+        async with Client.from_settings(shell.settings) as client:
+            await announce(await client.world(), "w1", ago=40)
+            await announce(await client.world(), "w2", ago=40, lease=60.0)
+
+    asyncio.run(say())
+    about = [(each["verdict"], each["detail"]) for each in shell.json("doctor") if each["check"] == "workers"]
+    assert about[0] == ("ok", "1 live")
+    assert len(about) == 2 and about[1][0] == "warning" and about[1][1].startswith("w1: silent 4")
 
 
 def test_doctor_finds_a_run_whose_message_was_lost(shell: Shell) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.processes import Process, until
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -91,6 +93,13 @@ def test_ctrl_c_at_any_moment_leaves_nothing(
     said, _ = demo.communicate(timeout=30)
     assert demo.returncode == 130, said
     until_gone(mark)
+
+
+def test_the_order_of_the_demo_runs_from_a_copy(process: Process) -> None:
+    (process.folder / "shop.py").write_text((REPOSITORY / "worker" / "demo.py").read_text())
+    with process.background("run", "shop:wf", "--metrics-port", "0") as worker:
+        assert until(worker, "offers")["message"] == "shop:wf offers 1 workflow and 3 steps"
+        until(worker, "worker started")
 
 
 @needs_proc

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from tests.lua.kit import LEASE, START_OF_TIME, A, E, Session, StoreKit
+from tests.ops.test_fleet import announce
 from worker.cli.main import cli
-from worker.core.records import Failed, HookCreated, StepCreated, StepRetrying, pack
-from world_redis.ids import child_run_id, long_id
+from worker.core.records import EXHAUSTED, Failed, HookCreated, StepCreated, StepRetrying, pack
+from world_redis.ids import child_run_id, long_id, new_run_id
 from world_redis.messages import Kind
 from world_redis.transition import ChildStart, Decision, Fact, Send
 from world_redis.world import RedisWorld
@@ -26,7 +28,7 @@ def created(id: str, name: str, queue: str = "", child: str = "") -> Decision:
     return Decision(E.STEP_CREATED, id, record, mode="child" if child else "")
 
 
-async def _all_kinds(kit: StoreKit) -> str:
+async def all_kinds(kit: StoreKit) -> str:
     """One step of every kind: inline, queued, running from the queue, retrying, a child, one without its
     message; a timer and a hook beside them."""
     session = await kit.session()
@@ -94,6 +96,50 @@ async def _failed(kit: StoreKit) -> str:
     return session.run_id
 
 
+async def _exhausted(kit: StoreKit) -> str:
+    """Two attempts raised; a drain between them used none."""
+    session = await kit.session()
+    send = Send(Kind.STEP, "s1", "default", b"step")
+    await session.send(decisions=[created("s1", "charge")], sends=[send])
+    for end in ("drain", "error", "exhausted"):
+        (taken,) = [each for each in await kit.take("c2") if each.key == "s1"]
+        step = Session(kit, session.run_id, taken, "c2", seq=1)  # its claim
+        claim = await kit.queue("c2").claim(taken)
+        if end == "exhausted":
+            fact = Fact(E.STEP_FAILED, "s1", pack(Failed(EXHAUSTED, b"")), epoch=claim.epoch)
+        else:
+            record = pack(StepRetrying(b"", 0, end == "error"))
+            fact = Fact(E.STEP_RETRYING, "s1", record, epoch=claim.epoch, cause=end, due_in=0, send=send)
+        await step.send(facts=[fact], settles=[step.held])
+    return session.run_id
+
+
+async def _in_an_amnesty(kit: StoreKit) -> str:
+    """The server came back long after the lease had ended; five seconds of the amnesty are left."""
+    session = await kit.session()
+    await session.send(decisions=[created("s1", "charge"), Decision(E.STEP_STARTED, "s1", mode="inline")])
+    await kit.clock.advance(10 * LEASE)
+    record = kit.world.keys.partition(0)[0]
+    await kit.world.command("HSET", record, "amnesty", kit.clock.now + 5_000)
+    return session.run_id
+
+
+async def _refused(kit: StoreKit) -> str:
+    run_id = await kit.start()
+    for build in ("b1", "b2"):
+        await kit.queue(build).refuse(
+            run_id,
+            [(await kit.take_one(build)).held],
+            reason="unknown_workflow",
+            detail="no workflow 'order'",
+            build=build,
+            park_after=600_000,
+            back_in=2_000,
+        )
+        await kit.clock.advance(2_000)
+    return run_id
+
+
 class Shown:
     """What the command prints, as text and as JSON."""
 
@@ -133,7 +179,7 @@ def show(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Cal
 def test_every_step_shows_its_owner_its_lease_and_what_it_waits_for(
     show: Callable[[Scene], Shown],
 ) -> None:
-    shown = show(_all_kinds)
+    shown = show(all_kinds)
     owner = shown.message("wake")
     step, taken = shown.json["steps"][0], shown.message("s3")
     left = (LEASE - LEASE // 6) / 1000
@@ -154,7 +200,7 @@ def test_every_step_shows_its_owner_its_lease_and_what_it_waits_for(
 
 
 def test_the_runs_messages_timers_hooks_and_rescue_are_shown(show: Callable[[Scene], Shown]) -> None:
-    shown = show(_all_kinds)
+    shown = show(all_kinds)
     states = {message["key"]: message["state"] for message in shown.json["messages"]}
     assert states == {
         "wake": "in flight",
@@ -194,3 +240,54 @@ def test_an_ended_step_shows_no_owner_and_waits_for_nothing(show: Callable[[Scen
     assert (step["state"], shown.json["waits_for"]) == ("failed", [""])
     assert "#" not in shown.line("step 1 ") and " s " not in shown.line("step 1 "), "no owner, no lease"
     assert "rescue: not armed" in shown.text
+
+
+def test_the_last_attempt_of_an_exhausted_step_is_counted(show: Callable[[Scene], Shown]) -> None:
+    (step,) = show(_exhausted).json["steps"]
+    assert (step["state"], step["starts"], step["errors"], step["crashes"]) == ("failed", 3, 2, 0)
+
+
+def test_in_an_amnesty_the_deadline_and_the_lease_left_agree(show: Callable[[Scene], Shown]) -> None:
+    shown = show(_in_an_amnesty)
+    (step,), message = shown.json["steps"], shown.message("wake")
+    now = START_OF_TIME + 10 * LEASE
+    left = datetime.fromisoformat(message["until"]).timestamp() * 1000 - now
+    assert step["owner_live"] and left == step["lease_left"] * 1000 == 5_000 + LEASE / 2
+
+
+def test_a_run_nobodys_code_knows_says_since_when_and_by_whom(show: Callable[[Scene], Shown]) -> None:
+    shown = show(_refused)
+    warning = shown.line("warning: refused")
+    assert warning.startswith("warning: refused since 22:13:20 UTC by builds b1 b2: no worker knows its code")
+    assert "WORKFLOW_PARK_AFTER_SECONDS" in warning
+    found = json.loads(CliRunner().invoke(cli, ["doctor", "--json"]).stdout)
+    (finding,) = [each for each in found if each["check"] == "refused"]
+    assert finding["verdict"] == "warning" and "(order): refused since 22:13:20" in finding["detail"]
+
+
+@pytest.mark.parametrize(
+    ("about", "served"),
+    [
+        ({}, True),
+        ({"ago": 40}, False),
+        ({"ago": 40, "lease": 60.0}, True),
+        ({"draining": True}, False),
+        ({"queues": ["other"]}, False),
+    ],
+)
+def test_a_run_whose_queue_no_live_worker_serves_says_so(
+    show: Callable[[Scene], Shown], about: dict[str, Any], served: bool
+) -> None:
+    async def scene(kit: StoreKit) -> str:
+        await announce(kit.world, "w1", **about)
+        return await kit.start()
+
+    warning = "no live worker takes from queue 'default'"
+    assert (warning not in show(scene).text) == served
+    assert show(_ended).json["warnings"] == [], "who has ended waits for nobody"
+
+
+async def _ended(kit: StoreKit) -> str:
+    run_id = await kit.start(run_id=new_run_id(0))
+    assert await kit.runs.terminate(run_id, pack(Failed("CANCELLED", b"")), retention_ms=1000) is A.OK
+    return run_id

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
@@ -16,7 +17,7 @@ from rich.console import Console
 from tests.acceptance.kit import ROOT
 from tests.lua.kit import StoreKit
 from tests.ops.test_fleet import announce
-from worker.cli.top import View, render
+from worker.cli.top import Look, View, render
 from worker.fleet import Fleet, FleetReader, InFlight, LiveWorker, QueueFigures, Rate
 
 
@@ -59,9 +60,13 @@ async def test_once_prints_it_for_people(kit: StoreKit) -> None:
     assert "30.0 s" in text
 
 
-def shown(view: View, **options: object) -> list[str]:
+LOOK = Look("wf")
+
+
+def shown(view: View, look: Look = LOOK, **options: str) -> list[str]:
     out = StringIO()
-    Console(file=out, width=200, markup=False, highlight=False).print(render(view, "wf", **options))  # type: ignore[arg-type]
+    console = Console(file=out, width=look.width or 200, markup=False, highlight=False)
+    console.print(render(view, look, **options))
     return [" ".join(line.split()) for line in out.getvalue().splitlines()]
 
 
@@ -73,7 +78,7 @@ def test_the_view_names_who_holds_what_until_when() -> None:
     fleet = Fleet(
         at=0,
         queues=[QueueFigures("default", ready=2, lapsed=1, in_flight=2, oldest_seconds=4, workers=1)],
-        workers=[LiveWorker("w1", "b1", ["default", "mail"], 10, 3, 7, True, 0.5)],
+        workers=[LiveWorker("w1", "b1", ["default", "mail"], 10, 3, 7, True, 30.0, 0.5)],
         deliveries=[delivery(0, "dead"), delivery(3, kind="step", key="s4"), delivery(9)],
         open_runs=5,
         parked_runs=1,
@@ -86,7 +91,41 @@ def test_the_view_names_who_holds_what_until_when() -> None:
     assert "default 3 4.0 s 1.5 0.5 2 1 0 1" in lines
     assert "wrun_1 wake lapsed m0 2 1 default dead" in lines
     assert "wrun_1 step s4 3.0 s m3 2 1 default w1" in lines
-    assert shown(View(fleet, []), lines=1)[-1] == "and 2 more"
+    assert shown(View(fleet, []), Look("wf", lines=1))[-1] == "and 2 more"
+
+
+def test_a_worker_that_has_said_nothing_for_a_lease_is_silent_and_serves_no_queue() -> None:
+    workers = [
+        LiveWorker("w1", "b1", ["default"], 10, 0, 0, False, 30.0, 9.8),
+        LiveWorker("w2", "b1", ["default"], 10, 0, 0, False, 30.0, 40.2),
+    ]
+    fleet = Fleet(0, [QueueFigures("default", workers=2)], workers, [], 0, 0, 0, 0)
+    lines = shown(View(fleet, []))
+    assert "2 workers (1 silent)" in lines[0]
+    assert "w1 b1 default 0/10 0 0 at work" in lines
+    assert "w2 b1 default 0/10 0 0 silent 40 s" in lines
+    assert "default 0 0 0 0 1" in lines
+    slower = replace(fleet, workers=[replace(worker, lease=60.0) for worker in workers])
+    assert "2 workers 0 open runs" in shown(View(slower, []))[0], "each by the lease it lives by"
+
+
+def test_ids_and_states_stay_whole_on_a_terminal_of_80_columns() -> None:
+    worker, run = "billing-worker-7d9f8b6c5d-x2x4z-1-abcdef", "wrun_01M8MRFFG5576C903A7D7RJY00"
+    fleet = Fleet(
+        at=0,
+        queues=[QueueFigures("default", ready=1234, in_flight=1, oldest_seconds=4, workers=1)],
+        workers=[LiveWorker(worker, "2026-11-29.4", ["default", "mail", "pdf"], 10, 3, 7, True, 30.0, 0.5)],
+        deliveries=[InFlight("ijFGNi2sVZU-1", 2, "step", run, "s4", 1, worker, 12.5, "default")],
+        open_runs=5,
+        parked_runs=1,
+        dead_letters=2,
+        rescues=6,
+    )
+    lines = shown(View(fleet, [Rate("default", 1.5, 0.5)]), Look("wf", width=80))
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith(worker) and line.endswith("draining") for line in lines)
+    assert any(line.startswith(f"{run} step s4 12.5 s") for line in lines)
+    assert "default 1234 4.0 s 1.5 0.5 1 0 0 1" in lines
 
 
 def test_an_empty_fleet_says_so_and_old_figures_say_that_they_are_old() -> None:

@@ -8,29 +8,32 @@ import difflib
 import json
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from world_redis.embedded import EmbeddedServerError
 from world_redis.errors import AccessRefused, ScriptError, StoreError, StoreUnavailable
 
-from ..addresses import resolve, running_server
+from ..addresses import DEV_DATA, resolve, running_server
 from ..fleet import FleetReader
 from ..sdk.client import Client
 from ..sdk.errors import WorkflowError
+from ..sdk.texts import plain_text
 from ..settings import Settings, SettingsError, redact_url, variable_of
 
 T = TypeVar("T")
 
-DEV_DATA = ".stepfleet"  # where `worker dev` keeps its server's data
 PATIENCE = 5.0  # seconds a command waits for a server that is away: a person looks on
 
 
@@ -73,6 +76,17 @@ def refuse(message: str) -> NoReturn:
     raise click.UsageError(message)
 
 
+def checked_queue(ctx: click.Context, param: click.Parameter, value: T) -> T:
+    """Callback of an option that names a queue, or several: any text that a key can end with."""
+    names = value if isinstance(value, tuple) else () if value is None else (value,)
+    try:
+        for name in names:
+            plain_text(name, "queue")
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return value
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 
@@ -94,7 +108,7 @@ def client_settings() -> Settings:
 @asynccontextmanager
 async def connected(settings: Settings, *, namespace: str | None = None) -> AsyncIterator[Client]:
     """A client for one command."""
-    with naming_the_server(settings), waiting_quietly():
+    with naming_the_server(settings), waiting_quietly(math.inf):
         async with Client.from_settings(settings, namespace=namespace, patience=PATIENCE) as client:
             yield client
 
@@ -122,27 +136,30 @@ def fleet_reader() -> Iterator[FleetReader]:
 
 
 @contextmanager
-def waiting_quietly() -> Iterator[None]:
-    """Inside, every reason to wait for the server is said once."""
-    store, once = logging.getLogger("worker.store"), _Once()
-    store.addFilter(once)
+def waiting_quietly(again: float) -> Iterator[None]:
+    """Inside, a reason to wait for the server is said once, and once more every `again` seconds."""
+    store, rarely = logging.getLogger("worker.store"), _Rarely(again)
+    store.addFilter(rarely)
     try:
         yield
     finally:
-        store.removeFilter(once)
+        store.removeFilter(rarely)
 
 
-class _Once(logging.Filter):
-    """Lets a message through the first time."""
+class _Rarely(logging.Filter):
+    """Lets a message through the first time, and again when it was last said `again` seconds ago."""
 
-    def __init__(self) -> None:
+    def __init__(self, again: float) -> None:
         super().__init__()
-        self._said: set[str] = set()
+        self._again = again
+        self._said: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
+        text, now = record.getMessage(), time.monotonic()
+        # Forgotten when old: a worker lives for months, and some reasons name addresses.
+        self._said = {said: at for said, at in self._said.items() if now - at < self._again}
         new = text not in self._said
-        self._said.add(text)
+        self._said.setdefault(text, now)
         return new
 
 
@@ -201,29 +218,173 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, title: str = ""
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    empty: str,
+    title: str = "",
+    drop: Sequence[str] = (),
+    one_line: bool = False,
 ) -> None:
-    """A table for people; `empty` is what to say when there is nothing in it."""
+    """A table for people; `empty` is what to say when there is nothing in it; for the rest see `Grid`. What
+    does not fit even so makes long lines: an id is there to be copied."""
     listed = list(rows)
     if not listed:
         click.echo(empty)
         return
-    console().print(table_of(columns, listed, title=title))
+    screen = console()
+    width = screen.width if screen.is_terminal else None
+    grid = Grid.of(columns, listed, width=width, drop=drop, one_line=one_line)
+    screen = console(at_least=grid.least)
+    screen.print(grid.table(title, screen.width))
+    if grid.left_out:
+        screen.print(Text(f"left out: {', '.join(grid.left_out)} (a wider terminal or --json)", style="dim"))
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column in ("run", "slot", "id"))
-    for row in rows:
-        table.add_row(*(text_of(cell) for cell in row))
-    return table
+def table_of(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str = "",
+    width: int | None = None,
+    drop: Sequence[str] = (),
+) -> Table:
+    """A table, fitted into `width` characters by leaving out columns of `drop`, the first one first."""
+    return Grid.of(columns, list(rows), width=width, drop=drop).table(title, width or 0)
 
 
-def console() -> Console:
+_TEXT = ("detail", "meaning", "value", "waits for")  # columns that may take several lines
+_TEXT_LEAST = 8  # characters of such a column, whatever happens
+_TEXT_WIDTH = 16, 31  # what others are dropped for: more for its longest word, up to the length of a run id
+_GAP = 2  # between two columns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grid:
+    """The cells of a table as text. Ids, names, states and figures are never broken: where it is narrow,
+    times lose their date or their seconds, empty columns go, then those named to be dropped, and only text
+    is wrapped or cut."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    left_out: tuple[str, ...] = ()
+    narrow: bool = False
+    one_line: bool = False  # text is cut where it ends at the edge, not wrapped
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        *,
+        width: int | None,
+        drop: Sequence[str],
+        one_line: bool = False,
+    ) -> Grid:
+        cells = [tuple(text_of(cell) for cell in row) for row in rows]
+        whole = cls(tuple(columns), cells, one_line=one_line)
+        if width is None or whole.wants <= width:
+            return whole
+        now = datetime.now(UTC)
+        brief = [tuple(_brief(cell, now) for cell in row) for row in rows]
+        grid = dataclasses.replace(whole, rows=brief, narrow=True)
+        for number, column in enumerate(columns):
+            if not any(row[number] for row in whole.rows):
+                grid = grid._without(column)
+        for column in drop:
+            if grid.needs <= width:
+                break
+            if column in grid.columns:
+                left_out = (*grid.left_out, column)
+                grid = dataclasses.replace(grid._without(column), left_out=left_out)
+        return grid
+
+    @property
+    def wants(self) -> int:
+        """Its width when nothing is wrapped."""
+        return self._total(self._width(number) for number in range(len(self.columns)))
+
+    @property
+    def needs(self) -> int:
+        """The width in which its text can be read."""
+        return self._total(self._readable(number) for number in range(len(self.columns)))
+
+    @property
+    def least(self) -> int:
+        """The width below which more than text would be broken."""
+        return self._total(self._unbroken(number) for number in range(len(self.columns)))
+
+    def table(self, title: str, width: int) -> Table:
+        """To be shown in so many characters."""
+        table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+        table.header_style = "bold"
+        for number, column in enumerate(self.columns):
+            header = self._header(number)
+            if column not in _TEXT:
+                table.add_column(header, overflow="ellipsis", no_wrap=True)
+            elif self.one_line:
+                room = width - self.least + self._unbroken(number)
+                table.add_column(header, overflow="ellipsis", no_wrap=True, max_width=room)
+            else:
+                table.add_column(header, overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def _without(self, column: str) -> Grid:
+        gone = self.columns.index(column)
+        columns = self.columns[:gone] + self.columns[gone + 1 :]
+        rows = [row[:gone] + row[gone + 1 :] for row in self.rows]
+        return dataclasses.replace(self, columns=columns, rows=rows)
+
+    def _unbroken(self, number: int) -> int:
+        width = self._width(number)
+        return min(width, _TEXT_LEAST) if self.columns[number] in _TEXT else width
+
+    def _readable(self, number: int) -> int:
+        width = self._width(number)
+        if self.columns[number] not in _TEXT:
+            return width
+        least, most = _TEXT_WIDTH
+        if self.one_line:
+            return min(width, least)
+        word = max((cell_len(word) for row in self.rows for word in row[number].split()), default=0)
+        return min(width, max(least, min(word, most)))
+
+    def _width(self, number: int) -> int:
+        return max(self._cells(number), *(cell_len(word) for word in self._header(number).split("\n")))
+
+    def _cells(self, number: int) -> int:
+        return max((cell_len(line) for row in self.rows for line in row[number].split("\n")), default=0)
+
+    def _header(self, number: int) -> str:
+        """On several lines where that makes the column narrower."""
+        column = self.columns[number]
+        stacked = self.narrow and cell_len(column) > self._cells(number)
+        return column.replace(" ", "\n") if stacked else column
+
+    def _total(self, widths: Iterable[int]) -> int:
+        return sum(widths) + _GAP * (len(self.columns) - 1)
+
+
+def _brief(cell: Any, now: datetime) -> str:
+    """A cell where there is little room: of a time of today the time alone, else day and minute."""
+    if not isinstance(cell, datetime):
+        return text_of(cell)
+    return f"{cell:%H:%M:%S}" if cell.date() == now.date() else f"{cell:%m-%d %H:%M}"
+
+
+def console(*, at_least: int = 0) -> Console:
     """For a terminal as wide as it is; for a file or a pipe wide enough that nothing is cut."""
-    made = Console(highlight=False, markup=False)
-    return made if made.is_terminal else Console(highlight=False, markup=False, width=200)
+    made = Console(highlight=False, markup=False, emoji=False)
+    width = max(at_least, made.width if made.is_terminal else 200)
+    return made if made.width == width else Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def cut(text: str, most: int = 120) -> str:
+    """At most so many characters, and one line."""
+    line = " ".join(text.splitlines())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def counted(number: int, what: str) -> str:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import http.client
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 import click
 
+from world_redis.entities import Run
 from world_redis.liveness import Breach, check, read_partition
 from world_redis.runs import parked_runs
 from world_redis.world import RedisWorld
 
+from ..addresses import url_of_dev
 from ..fleet import FleetReader
-from ..settings import DEFAULT_METRICS_PORT, Settings
+from ..settings import DEFAULT_METRICS_PORT, Settings, variable_of
 from .commands import Failure, client_settings, connected, counted, json_option, print_json, print_table
+from .inspect import refusal, served_queues
 from .loading import shadows
 
 _MOMENT = 0.5  # seconds
+_URL = variable_of("redis_url")
 
 Verdict = Literal["ok", "warning", "problem"]
 
@@ -27,11 +32,22 @@ Verdict = Literal["ok", "warning", "problem"]
 @json_option
 def config(as_json: bool) -> None:
     """Show every setting, its value and where it comes from. Passwords are left out."""
-    rows = Settings.load().shown()
+    settings = Settings.load()
+    of_dev = None if settings.redis_url else url_of_dev()
+    rows = [
+        row._replace(value=of_dev, source="worker dev") if of_dev and row.variable == _URL else row
+        for row in settings.shown()
+    ]
     if as_json:
         print_json([row._asdict() for row in rows])
         return
     print_table(("variable", "value", "from", "meaning"), rows, empty="")
+    if of_dev:
+        click.echo(
+            f"{_URL} is not set: commands find the server of the `worker dev` that runs in this folder; "
+            "`worker run`, `worker exporter` and Python clients need the variable",
+            err=True,
+        )
     for line in shadows():
         click.echo(f"warning: {line}", err=True)
 
@@ -121,12 +137,17 @@ async def _fleet(world: RedisWorld) -> AsyncIterator[Finding]:
         fleet = await reader.read()
     finally:
         await reader.close()
-    yield Finding("workers", "ok" if fleet.workers else "warning", f"{len(fleet.workers)} live")
+    away = [worker for worker in fleet.workers if worker.silent]
+    live = len(fleet.workers) - len(away)
+    yield Finding("workers", "ok" if live else "warning", f"{live} live")
+    for worker in away:
+        yield Finding("workers", "warning", f"{worker.id}: silent {worker.seen_seconds:.0f} s")
     builds = sorted({worker.build for worker in fleet.workers})
     if len(builds) > 1:
         yield Finding("builds", "warning", f"several at once: {', '.join(builds)}")
+    served = await served_queues(world)
     for figures in fleet.queues:
-        if figures.backlog and not figures.workers:
+        if figures.backlog and figures.queue not in served:
             text = f"queue {figures.queue!r} has {counted(figures.backlog, 'message')} and no worker"
             yield Finding("queues", "problem", text)
 
@@ -134,22 +155,31 @@ async def _fleet(world: RedisWorld) -> AsyncIterator[Finding]:
 async def _partitions(world: RedisWorld, deep: bool) -> AsyncIterator[Finding]:
     open_runs, dead = 0, 0
     parked: dict[str, tuple[str, int, str]] = {}
+    refused: dict[str, Run] = {}
     breaches: list[Breach] = []
     for partition in world.partitions:
         state = await read_partition(world, partition, logs=deep, finished=deep)
         open_runs += len(state.open)
         breaches += await _lasting(world, partition, check(state), deep)
         parked |= await parked_runs(world, partition)
+        refused |= {id: found.run for id, found in state.runs.items() if _refused(found.run)}
         dead += await world.command("XLEN", world.keys.partition(partition)[5])
     yield Finding("runs", "ok", f"{open_runs} open")
     for run_id, (reason, _, _) in parked.items():
         yield Finding("parked", "warning", f"{run_id}: {reason}")
+    for run_id, run in refused.items():
+        since = datetime.fromtimestamp(run.refused_since / 1000, UTC)
+        yield Finding("refused", "warning", f"{run_id} ({run.workflow}): {refusal(since, run.refused_by)}")
     if dead:
         yield Finding("dead letters", "warning", f"{dead}")
     for breach in breaches:
         yield Finding(breach.rule, "problem", f"{breach.subject}: {breach.detail}")
     if not breaches:
         yield Finding("liveness", "ok", "every open run has a way forward")
+
+
+def _refused(run: Run) -> bool:
+    return bool(run.refused_since and not run.parked and not run.finished)
 
 
 async def _lasting(world: RedisWorld, partition: int, breaches: list[Breach], deep: bool) -> list[Breach]:

@@ -7,16 +7,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from world_redis.entities import MessageState, message_of
+from world_redis.events import EventType
 from world_redis.ids import long_id, partition_of
 from world_redis.keys import Keys
+from world_redis.roster import live_workers
 from world_redis.world import RedisWorld
 
 from ..sdk.client import Client
 from ..sdk.errors import RunNotFoundError
-from ..sdk.history import RunInfo, StepInfo
+from ..sdk.history import RunEvent, RunInfo, StepInfo
 from ..sdk.run import Run, pairs
 
 _STATES = {"r": "ready", "d": "delayed", "f": "in flight"}
+_ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,17 @@ class Problem:
 
     error: str  # type and message
     code: str
+    cause: str = ""  # type and message of what lies under it
+    raised_at: str = ""  # file:line in function
     traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
     run: RunInfo
+    warnings: list[str]  # why it may wait for ever, in words
+    input: Any  # its arguments by name
+    result: Any  # None before its end
     problem: Problem | None
     steps: list[StepInfo]
     waits_for: list[str]  # of each step: what happens next, in words
@@ -72,15 +80,20 @@ async def inspect(client: Client, run_id: str) -> Inspection:
     """Raises RunNotFoundError."""
     run: Run[Any] = client.get_run(run_id)
     info = await run.info()
-    steps, table = await run.steps(), await run.table()
+    events, steps, table = await run.events(), await run.steps(), await run.table()
     if table is None:
         raise RunNotFoundError(run_id)
-    messages = await _messages(await client.world(), run_id, {s.owner for s in steps if s.owner})
+    world = await client.world()
+    messages = await _messages(world, run_id, {s.owner for s in steps if s.owner})
+    end = next((event for event in reversed(events) if event.type in _ENDS), None)
     by_key = {message.key: message for message in messages}
     workers = {m.id: m.worker for m in messages if m.state == "in flight"}
     return Inspection(
         run=info,
-        problem=await _problem(run) if info.status in ("failed", "cancelled") else None,
+        warnings=await _warnings(world, info, messages),
+        input=events[0].detail.get("input", events[0].detail),
+        result=end.detail.get("result") if end else None,
+        problem=_problem(end) if end else None,
         steps=steps,
         waits_for=[_waits_for(step, by_key, info) for step in steps],
         workers=workers,
@@ -91,11 +104,43 @@ async def inspect(client: Client, run_id: str) -> Inspection:
     )
 
 
-async def _problem(run: Run[Any]) -> Problem | None:
-    for event in reversed(await run.events()):
-        if event.type in ("run_failed", "run_cancelled"):
-            return Problem(**event.detail)
-    return None
+def _problem(end: RunEvent) -> Problem | None:
+    if end.type == EventType.RUN_COMPLETED:
+        return None
+    if "error" in end.detail:
+        return Problem(**end.detail)
+    return Problem(error=str(end.detail), code="UNREADABLE")
+
+
+async def _warnings(world: RedisWorld, run: RunInfo, messages: list[Pending]) -> list[str]:
+    if run.finished:
+        return []
+    served = await served_queues(world)
+    wanted = {run.queue} | {message.queue for message in messages}
+    found = [f"no live worker takes from queue {queue!r}" for queue in sorted(wanted - served)]
+    if run.refused_since and not run.parked:
+        found.append(refusal(run.refused_since, run.refused_by))
+    return found
+
+
+def refusal(since: datetime, builds: str) -> str:
+    """Why a run that is handed out again and again does not go on."""
+    return (
+        f"refused since {since:%H:%M:%S} UTC by builds {builds or '?'}: no worker knows its code, or what "
+        "it knows does not fit the log; parks after WORKFLOW_PARK_AFTER_SECONDS"
+    )
+
+
+async def served_queues(world: RedisWorld) -> set[str]:
+    """What workers take from that have announced themselves within a lease, and do not drain."""
+    seconds, micros = await world.command("TIME")
+    now = int(seconds) * 1000 + int(micros) // 1000
+    return {
+        queue
+        for about in (await live_workers(world)).values()
+        if not about["draining"] and now - about["seen"] <= 1000 * about["lease"]
+        for queue in about["queues"]
+    }
 
 
 async def _messages(world: RedisWorld, run_id: str, owners: set[str]) -> list[Pending]:
@@ -103,24 +148,27 @@ async def _messages(world: RedisWorld, run_id: str, owners: set[str]) -> list[Pe
     partition, keys = partition_of(run_id), world.keys
     out = pairs(await world.command("HGETALL", keys.run(partition, run_id)[3]))
     ids = sorted({value.decode() for value in out.values()} | owners)
-    lease = int(await world.command("HGET", keys.partition(partition)[0], "lease"))
+    record = await world.command("HMGET", keys.partition(partition)[0], "lease", "amnesty")
+    lease, amnesty = (int(value or 0) for value in record)
     found = []
     for id in ids:
         raw: Any = await world.command("HGET", keys.partition(partition)[1], id)
         if raw is not None:
             message = message_of(id, raw)
-            found.append(await _pending(world, keys, partition, message, lease))
+            found.append(await _pending(world, keys, message, lease, amnesty))
     return found
 
 
-async def _pending(world: RedisWorld, keys: Keys, partition: int, m: MessageState, lease: int) -> Pending:
-    _, delayed, flight, *_ = keys.queue(partition, m.queue)
+async def _pending(world: RedisWorld, keys: Keys, m: MessageState, lease: int, amnesty: int) -> Pending:
+    _, delayed, flight, *_ = keys.queue(partition_of(m.run), m.queue)
     place = {"d": delayed, "f": flight}.get(m.state)
     score: Any = await world.command("ZSCORE", place, m.id) if place else None
     holder = m.holder if m.state == "f" else ""
-    objecting = lease / 2 if m.state == "f" and not m.doubted else 0  # the half of its lease still to come
-    until = None if score is None else _moment(float(score) + objecting)
-    return Pending(m.id, m.key, m.kind, m.queue, _STATES[m.state], m.number, m.attempt, holder, until)
+    until = None if score is None else float(score)
+    if until is not None and m.state == "f":  # as the store reckons the lease left
+        until = max(until, amnesty) + (0 if m.doubted else lease // 2)  # the half of its lease still to come
+    moment = None if until is None else _moment(until)
+    return Pending(m.id, m.key, m.kind, m.queue, _STATES[m.state], m.number, m.attempt, holder, moment)
 
 
 def _waits_for(step: StepInfo, by_key: dict[str, Pending], run: RunInfo) -> str:

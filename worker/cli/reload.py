@@ -15,6 +15,7 @@ import click
 from ..addresses import resolve
 
 _LOOK = 0.5  # seconds between two looks
+_PAUSE = 1.0  # seconds before a killed worker is started again: one that dies at once must not spin
 PARENT = "STEPFLEET_PARENT"  # tells a child process whose end is its own
 
 
@@ -62,22 +63,30 @@ class _Supervisor:
     def run(self) -> int:
         while True:
             before = _sources()
-            # A session of its own: the terminal's Ctrl-C must not reach it besides ours.
-            child = self._child = subprocess.Popen(
-                self._arguments, env=self._environment, start_new_session=True
-            )
+            child = self._start()
             self._wait_for_change(before, child)
             if self._stopping:
-                return child.wait()
+                return _exit_code(child.wait())
             if child.poll() is None:
                 click.echo("worker dev: a source file changed, restarting", err=True)
                 child.terminate()
                 child.wait()
-                continue
-            click.echo(f"worker dev: ended with code {child.returncode}; waiting for a change", err=True)
-            self._wait_for_change(before, None)
+            elif child.returncode < 0:  # not by its code: a change is not what would help
+                death = signal.strsignal(-child.returncode)
+                click.echo(f"worker dev: the worker was ended by a signal ({death}), restarting", err=True)
+                time.sleep(_PAUSE)
+            else:
+                click.echo(f"worker dev: ended with code {child.returncode}; waiting for a change", err=True)
+                self._wait_for_change(before, None)
             if self._stopping:
-                return child.returncode
+                return _exit_code(child.returncode)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # A session of its own: the terminal's Ctrl-C must not reach it besides ours.
+        child = self._child = subprocess.Popen(self._arguments, env=self._environment, start_new_session=True)
+        if self._stopping:  # asked for when there was no child to tell
+            child.terminate()
+        return child
 
     def _wait_for_change(self, before: dict[str, float], child: subprocess.Popen[bytes] | None) -> None:
         """Until a source changes, `child` ends, or it is time to stop."""
@@ -85,6 +94,11 @@ class _Supervisor:
             if child is not None and child.poll() is not None:
                 return
             time.sleep(_LOOK)
+
+
+def _exit_code(returned: int) -> int:
+    """As a shell says it: 128 and the signal."""
+    return returned if returned >= 0 else 128 - returned
 
 
 def _sources() -> dict[str, float]:

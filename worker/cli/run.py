@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from ..addresses import resolve
+from ..addresses import DEV_DATA, embedded_url, resolve
 from ..runtime import logs
 from ..runtime.build import build_of
 from ..runtime.endpoint import Endpoint, PortTaken
@@ -26,7 +26,7 @@ from ..sdk.client import Client
 from ..sdk.default import close_default_clients, use_client
 from ..sdk.registry import Workflows
 from ..settings import Settings, redact_url
-from .commands import DEV_DATA, Failure, counted, naming_the_server, refuse
+from .commands import Failure, checked_queue, counted, naming_the_server, refuse, waiting_quietly
 from .loading import load_registry, shadows
 from .reload import PARENT, end_with_parent, supervise
 
@@ -35,10 +35,14 @@ log = logging.getLogger("worker.cli")
 SECOND_SIGNAL_EXIT_CODE = 130
 UNFINISHED_EXIT_CODE = 1  # told to stop, and could not within the time
 _LAST_GRACE = 8.0  # seconds after the drain's own time
+_WAITING_AGAIN = 30.0  # seconds until a log is told once more what the worker waits for
 
 worker_options = [
     click.argument("registries", metavar="MODULE:REGISTRY...", nargs=-1, required=True),
-    click.option("-q", "--queue", "queues", multiple=True, help="Queue to serve; several: in strict order."),
+    click.option(
+        "-q", "--queue", "queues", callback=checked_queue, multiple=True,
+        help="Queue to serve; several: in strict order.",
+    ),
     click.option(
         "-c", "--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True,
         help="Step bodies at once.",
@@ -94,7 +98,7 @@ def dev(
     --no-reload is one process with a terminal, for a debugger.
     """
     settings = Settings.load(metrics_port=metrics_port, drain_seconds=drain_timeout)
-    url = settings.redis_url or f"embedded://{data.resolve()}"
+    url = settings.redis_url or embedded_url(data)
     if PARENT not in os.environ:  # the supervisor has said it already
         click.echo(_hint(registries[0], settings.redis_url, data), err=True)
     if reload:
@@ -107,7 +111,7 @@ def dev(
 def _hint(spec: str, url: str, data: Path) -> str:
     """How to start a run on the server of `worker dev`: its URL, last in the line, is for a copy."""
     start = f"`worker start {spec.partition(':')[0]}:WORKFLOW ARGS_JSON`"
-    variable = f"WORKFLOW_REDIS_URL={redact_url(url) if url else f'embedded://{data.resolve()}'}"
+    variable = f"WORKFLOW_REDIS_URL={redact_url(url) if url else embedded_url(data)}"
     if url or data != Path(DEV_DATA):
         return f"worker dev: in another terminal {start}, with {variable}"
     return f"worker dev: in another terminal {start}, in this folder or with {variable}"
@@ -153,7 +157,7 @@ def serve(
     _calm_collector()
     _Signals(worker).install()
     try:
-        with naming_the_server(settings):
+        with naming_the_server(settings), waiting_quietly(_WAITING_AGAIN):
             return asyncio.run(_run(worker))
     finally:
         endpoint.stop()

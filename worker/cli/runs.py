@@ -11,15 +11,27 @@ import click
 from ..sdk.client import Client
 from ..sdk.history import RunInfo
 from ..sdk.run import Run
-from .commands import Failure, Program, json_option, print_json, print_table, text_of, with_client
-from .inspect import Inspection, Pending, Problem, inspect
+from .commands import (
+    Failure,
+    Program,
+    console,
+    cut,
+    json_line,
+    json_option,
+    print_json,
+    print_table,
+    text_of,
+    with_client,
+)
+from .inspect import Inspection, Pending, inspect
 
 STATUSES = ("pending", "running", "completed", "failed", "cancelled", "parked")
 
 _STEP_COLUMNS = (
-    *("step", "name", "state", "mode", "owner", "lease left", "epoch"),
+    *("step", "name", "state", "mode", "delivery", "owner", "lease left", "epoch"),
     *("starts", "errors", "crashes", "waits for"),
 )
+_NAME = 14  # characters before the value of a fact
 
 run_ids = click.argument("run_ids", metavar="RUN_ID...", nargs=-1, required=True)
 
@@ -59,6 +71,7 @@ async def list_runs(
         ("run", "workflow", "status", "queue", "created (UTC)", "ended (UTC)", "events"),
         ((r.run_id, _name(r), _status(r), r.queue, r.created_at, r.ended_at, r.events) for r in page.runs),
         empty="no runs",
+        drop=("events", "queue", "ended (UTC)", "created (UTC)"),
     )
     if page.cursor:
         click.echo(f"more: --cursor {page.cursor}")
@@ -74,13 +87,15 @@ async def show(client: Client, run_id: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    _print_run(found.run, found.problem)
+    _print_run(found)
     print_table(
         _STEP_COLUMNS,
         (_step_row(found, number) for number in range(len(found.steps))),
         empty="\nno steps yet",
         title="\nsteps",
+        drop=("epoch", "mode", "delivery", "crashes", "starts", "errors", "waits for"),
     )  # fmt: skip
+    _print_errors(found)
     _print_waiting(found)
 
 
@@ -96,8 +111,9 @@ async def events(client: Client, run_id: str, as_json: bool) -> None:
         return
     print_table(
         ("slot", "at (UTC)", "event", "of", "name", "detail"),
-        ((e.slot, e.at, e.type, short(e.correlation_id), e.name, _cut(e.detail)) for e in listed),
+        ((e.slot, e.at, e.type, short(e.correlation_id), e.name, _line(e.detail)) for e in listed),
         empty="no events",
+        one_line=True,
     )
 
 
@@ -153,12 +169,17 @@ def _say(as_json: bool, *, run_id: str, done: str, **more: Any) -> None:
 # --- in words -----------------------------------------------------------------------------------
 
 
-def _print_run(run: RunInfo, problem: Problem | None) -> None:
+def _print_run(found: Inspection) -> None:
+    run, problem = found.run, found.problem
     facts = {
         "run": run.run_id,
         "workflow": _name(run),
         "status": _status(run) + (" (cancel requested)" if run.cancel_requested and not run.finished else ""),
+        "input": _value(found.input),
+        "result": _value(found.result) if run.status == "completed" and not run.continued_to else None,
         "error": f"{problem.error} [{problem.code}]" if problem else None,
+        "cause": problem.cause if problem else None,
+        "raised at": problem.raised_at if problem else None,
         "parked": run.parked_detail,
         "queue": run.queue,
         "created": run.created_at,
@@ -166,11 +187,19 @@ def _print_run(run: RunInfo, problem: Problem | None) -> None:
         "ended": run.ended_at,
         "parent": run.parent_run_id,
         "retried from": run.retried_from,
+        "continued to": run.continued_to,
         "attributes": dict(run.attributes),
     }
     for name, value in facts.items():
         if text := text_of(value):
-            click.echo(f"{name + ':':14}{text}{' UTC' if isinstance(value, datetime) else ''}")
+            click.echo(f"{name + ':':{_NAME}}{text}{' UTC' if isinstance(value, datetime) else ''}")
+    for warning in found.warnings:
+        click.echo(f"{'warning:':{_NAME}}{warning}")
+
+
+def _value(value: Any) -> str:
+    """A value on one line; --json has the whole of it."""
+    return cut(json_line(value), max(40, console().width - _NAME))
 
 
 def _step_row(found: Inspection, number: int) -> tuple[Any, ...]:
@@ -181,7 +210,8 @@ def _step_row(found: Inspection, number: int) -> tuple[Any, ...]:
         step.name,
         step.state,
         step.mode,
-        f"{step.owner}#{step.owner_number} {found.workers.get(step.owner, '')}".strip() if running else "",
+        f"{step.owner}#{step.owner_number}" if running else "",
+        found.workers.get(step.owner, "") if running else "",
         f"{step.lease_left:.1f} s" if running and step.owner_live else ("lapsed" if running else ""),
         step.epoch or "",
         step.starts,
@@ -191,12 +221,28 @@ def _step_row(found: Inspection, number: int) -> tuple[Any, ...]:
     )
 
 
+def _print_errors(found: Inspection) -> None:
+    """What the steps that failed, or try again, have raised last."""
+    raised = [step for step in found.steps if step.error]
+    if raised:
+        click.echo("\nerrors")
+    for step in raised:
+        click.echo(f"{short(step.id)} {step.name}: {step.error}")
+        if step.cause:
+            click.echo(f"    cause: {step.cause}")
+        if step.raised_at:
+            click.echo(f"    raised at {step.raised_at}")
+    if raised or found.problem:
+        click.echo(f"whole values and tracebacks: runs show {found.run.run_id} --json")
+
+
 def _print_waiting(found: Inspection) -> None:
     print_table(
-        ("message", "key", "kind", "queue", "state", "number", "attempt", "worker", "due or deadline (UTC)"),
+        ("message", "key", "kind", "queue", "state", "number", "attempt", "worker", "due/deadline (UTC)"),
         (_message_row(message) for message in found.messages),
         empty="\nno messages",
         title="\nmessages",
+        drop=("number", "attempt", "kind", "queue", "key"),
     )
     if found.waits:
         print_table(
@@ -237,6 +283,5 @@ def short(correlation_id: str) -> str:
     return f"{kind} {int(digits)}" if digits.isdigit() else correlation_id
 
 
-def _cut(detail: Mapping[str, Any]) -> str:
-    text = text_of({name: value for name, value in detail.items() if name != "traceback"})
-    return text if len(text) <= 120 else f"{text[:117]}..."
+def _line(detail: Mapping[str, Any]) -> str:
+    return cut(text_of({name: value for name, value in detail.items() if name != "traceback"}))

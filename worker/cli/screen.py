@@ -80,7 +80,8 @@ class Screen:
             for step in seen.steps
         ]
         columns = ("step", "name", "state", "owner", "lease left", "epoch", "starts", "crashes")
-        table = table_of(columns, rows)
+        drop = ("crashes", "starts", "epoch", "lease left")
+        table = table_of(columns, rows, width=self._console.width, drop=drop)
         for row, step in zip(table.rows, seen.steps, strict=True):
             row.style = _STYLES.get(step.state, "")
         return table

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from world_redis.errors import StoreUnavailable
 
-from ..fleet import Fleet, FleetReader, InFlight, LiveWorker, QueueFigures, Rate, rates
+from ..fleet import Fleet, FleetReader, InFlight, LiveWorker, Rate, rates
 from .commands import console, counted, fleet_reader, print_json, table_of
+from .queues import serving, state_of
 
 MOST_DELIVERIES = 500  # of each queue and partition that are looked at
 _OF_SCREEN = 2  # one line in so many may show a delivery
@@ -30,6 +31,15 @@ class View:
     rates: list[Rate]
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a view is shown."""
+
+    namespace: str
+    width: int | None = None  # of the terminal; None: as wide as it gets
+    lines: int = MOST_DELIVERIES  # so many deliveries at most, those whose lease ends first
+
+
 @click.command()
 @click.option("--once", is_flag=True, help="Print one view and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one view as JSON and end.")
@@ -39,16 +49,17 @@ def top(once: bool, as_json: bool, interval: float) -> None:
     """Show the fleet at work: workers, their deliveries and leases left, queues, rates. Ctrl-C ends it."""
     try:
         with fleet_reader() as reader:
-            asyncio.run(_show(reader, interval, once=once, as_json=as_json))
+            look = Look(reader.namespace)
+            asyncio.run(_show(reader, look, interval, once=once, as_json=as_json))
     except KeyboardInterrupt:
         pass
 
 
-async def _show(reader: FleetReader, interval: float, *, once: bool, as_json: bool) -> None:
+async def _show(reader: FleetReader, look: Look, interval: float, *, once: bool, as_json: bool) -> None:
     try:
         before = await reader.read(deliveries=MOST_DELIVERIES)
         if not (once or as_json):
-            await _watch(reader, interval, before)
+            await _watch(reader, look, interval, before)
             return
         await asyncio.sleep(interval)
         fleet = await reader.read(deliveries=MOST_DELIVERIES)
@@ -56,18 +67,23 @@ async def _show(reader: FleetReader, interval: float, *, once: bool, as_json: bo
         if as_json:
             print_json(view)
         else:
-            console().print(render(view, reader.namespace))
+            screen = console()
+            screen.print(render(view, _on(screen, look)))
     finally:
         await reader.close()
 
 
-async def _watch(reader: FleetReader, interval: float, before: Fleet) -> None:
+def _on(screen: Console, look: Look) -> Look:
+    return replace(look, width=screen.width) if screen.is_terminal else look
+
+
+async def _watch(reader: FleetReader, look: Look, interval: float, before: Fleet) -> None:
     view, trouble = View(before, []), ""
     screen = console()
     with Live(console=screen, screen=screen.is_terminal, auto_refresh=False) as live:
         while True:
-            lines = max(5, screen.height // _OF_SCREEN)
-            live.update(render(view, reader.namespace, lines=lines, trouble=trouble), refresh=True)
+            fitting = replace(_on(screen, look), lines=max(5, screen.height // _OF_SCREEN))
+            live.update(render(view, fitting, trouble=trouble), refresh=True)
             await asyncio.sleep(interval)
             try:
                 fleet, trouble = await reader.read(deliveries=MOST_DELIVERIES), ""
@@ -80,31 +96,33 @@ async def _watch(reader: FleetReader, interval: float, before: Fleet) -> None:
 # --- what it looks like -----------------------------------------------------------------------------
 
 
-def render(view: View, namespace: str, *, lines: int = MOST_DELIVERIES, trouble: str = "") -> RenderableType:
-    """The view as tables; at most `lines` deliveries, those whose lease ends first."""
+def render(view: View, look: Look, *, trouble: str = "") -> RenderableType:
+    """The view as tables."""
     fleet = view.fleet
     return Group(
         *([Text(trouble, style="bold red")] if trouble else []),
-        Text(_summary(fleet, namespace), style="bold"),
+        Text(_summary(fleet, look), style="bold"),
         Text(),
-        _workers(fleet.workers, fleet.deliveries),
+        _workers(fleet.workers, fleet.deliveries, look),
         Text(),
-        _queues(fleet.queues, view.rates),
+        _queues(fleet, view.rates, look),
         Text(),
-        _deliveries(fleet.deliveries, lines),
+        _deliveries(fleet.deliveries, look),
     )
 
 
-def _summary(fleet: Fleet, namespace: str) -> str:
+def _summary(fleet: Fleet, look: Look) -> str:
     at = datetime.fromtimestamp(fleet.at / 1000, UTC)
+    away = sum(worker.silent for worker in fleet.workers)
+    workers = counted(len(fleet.workers), "worker") + (f" ({away} silent)" if away else "")
     return (
-        f"{namespace}  {at:%H:%M:%S} UTC  {counted(len(fleet.workers), 'worker')}  "
+        f"{look.namespace}  {at:%H:%M:%S} UTC  {workers}  "
         f"{counted(fleet.open_runs, 'open run')}  {fleet.parked_runs} parked  "
         f"{counted(fleet.dead_letters, 'dead letter')}  {counted(fleet.rescues, 'rescue')} so far"
     )
 
 
-def _workers(workers: Sequence[LiveWorker], deliveries: Sequence[InFlight]) -> RenderableType:
+def _workers(workers: Sequence[LiveWorker], deliveries: Sequence[InFlight], look: Look) -> RenderableType:
     if not workers:
         return Text("no live workers")
     held = Counter(delivery.worker for delivery in deliveries)
@@ -120,30 +138,32 @@ def _workers(workers: Sequence[LiveWorker], deliveries: Sequence[InFlight]) -> R
             worker.sessions,
             held[worker.id],
             ends.get(worker.id, ""),
-            "draining" if worker.draining else "at work",
+            state_of(worker),
         )
         for worker in workers
     )
-    return table_of(columns, rows)
+    drop = ("build", "runs kept", "deliveries", "queues", "first lease left", "steps")
+    return table_of(columns, rows, width=look.width, drop=drop)
 
 
-def _queues(queues: Sequence[QueueFigures], moved: Sequence[Rate]) -> RenderableType:
-    if not queues:
+def _queues(fleet: Fleet, moved: Sequence[Rate], look: Look) -> RenderableType:
+    if not fleet.queues:
         return Text("no queues yet")
     rate = {each.queue: each for each in moved}
     columns = ("queue", "backlog", "oldest", "in/s", "out/s", "in flight", "lapsed", "delayed", "workers")
     rows = []
-    for q in queues:
+    for q in fleet.queues:
         known = rate.get(q.queue)
         arriving, leaving = (known.arriving, known.leaving) if known else (None, None)
         waited = f"{q.oldest_seconds:.1f} s" if q.backlog else ""
+        workers = serving(q, fleet.workers)
         rows.append(
-            (q.queue, q.backlog, waited, arriving, leaving, q.in_flight, q.lapsed, q.delayed, q.workers)
+            (q.queue, q.backlog, waited, arriving, leaving, q.in_flight, q.lapsed, q.delayed, workers)
         )
-    return table_of(columns, rows)
+    return table_of(columns, rows, width=look.width, drop=("in/s", "out/s", "delayed", "lapsed"))
 
 
-def _deliveries(deliveries: Sequence[InFlight], lines: int) -> RenderableType:
+def _deliveries(deliveries: Sequence[InFlight], look: Look) -> RenderableType:
     if not deliveries:
         return Text("nothing in flight")
     columns = ("run", "for", "lease left", "message", "number", "attempt", "queue", "worker")
@@ -158,8 +178,10 @@ def _deliveries(deliveries: Sequence[InFlight], lines: int) -> RenderableType:
             each.queue,
             each.worker,
         )
-        for each in deliveries[:lines]
+        for each in deliveries[: look.lines]
     )
-    more = len(deliveries) - lines
-    table = table_of(columns, rows)
+    more = len(deliveries) - look.lines
+    table = table_of(
+        columns, rows, width=look.width, drop=("message", "number", "attempt", "queue", "worker")
+    )
     return Group(table, Text(f"and {more} more", style="dim")) if more > 0 else table

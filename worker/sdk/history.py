@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,8 @@ from world_redis.ids import event_id, long_id
 from world_redis.transition import OpenStep, Table
 
 from ..core.records import (
+    EXHAUSTED,
+    FATAL,
     AttributesSet,
     CancelRequested,
     Failed,
@@ -30,6 +33,12 @@ from .values import Codec, decode_failure, remote_traceback
 
 _CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
 _ENDS = {EventType.STEP_COMPLETED: "completed", EventType.STEP_FAILED: "failed"}
+_RAISED = (EXHAUSTED, FATAL)  # codes of a step whose last execution raised
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_ENGINE = re.compile(r"/worker/(cli|core|executors|runtime|sdk)/|/world_redis/")
+_PYTHON = re.compile(r"^<|/lib/python3\.\d+/(?!(site|dist)-packages/)")
+_INSTALLED = re.compile(r"/(site|dist)-packages/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,8 @@ class RunInfo:
     status: str  # pending running completed failed cancelled
     parked: str  # why it waits for an operator or another build; "" when it does not
     parked_detail: str
+    refused_since: datetime | None  # since when every worker that took it gave it back; see `refused_by`
+    refused_by: str  # the builds of these workers, space separated
     queue: str
     created_at: datetime
     started_at: datetime | None
@@ -97,6 +108,8 @@ class StepInfo:
     has_message: bool  # a message waits or is in flight for it
     result: Any = None  # of a completed one, decoded without annotation
     error: str = ""  # of a failed or retried one: its type and message
+    cause: str = ""  # type and message of what lies under that error, when something does
+    raised_at: str = ""  # file:line in function, of the user's code
     traceback: str = ""  # of that error, as its worker recorded it
 
 
@@ -110,6 +123,8 @@ def info_of(run_id: str, record: Mapping[str, bytes]) -> RunInfo:
         status=run.status,
         parked=run.parked,
         parked_detail=run.park_detail,
+        refused_since=_moment(run.refused_since) if run.refused_since else None,
+        refused_by=run.refused_by if run.refused_since else "",
         queue=run.queue,
         created_at=_moment(run.created),
         started_at=_moment(run.started) if run.started else None,
@@ -221,21 +236,18 @@ def _moved(step: StepInfo, event: Event, codec: Codec) -> StepInfo:
                 state="retrying",
                 errors=step.errors + record.counted,
                 due=_moment(event.extra),
-                error=_error_text(record.failure) or step.error,
-                traceback=_traceback_text(record.failure) or step.traceback,
                 owner="",
                 mode="",
+                **(_told(record.failure) if record.failure else {}),  # a drain keeps the last error
             )
         case EventType.STEP_COMPLETED:
-            ended = _ended(step, event)
-            return replace(ended, result=_value(event.data, codec), error="", traceback="")
+            return replace(_ended(step, event), result=_value(event.data, codec), **_told(b""))
         case EventType.STEP_FAILED:
             failed = unpack(Failed, event.data)
-            return replace(
-                _ended(step, event),
-                error=_error_text(failed.failure) or failed.code,
-                traceback=_traceback_text(failed.failure),
-            )
+            told = _told(failed.failure)
+            told["error"] = told["error"] or failed.code
+            raised = failed.code in _RAISED and not step.child_run_id  # no event of its own counts this one
+            return replace(_ended(step, event), errors=step.errors + raised, **told)
         case _:
             return step
 
@@ -267,6 +279,8 @@ def _described(event: Event, codec: Codec) -> tuple[str, dict[str, Any]]:
     match event.type:
         case EventType.RUN_CREATED:
             return "", {"input": _value(data, codec)}
+        case EventType.RUN_COMPLETED if event.extra:
+            return "", {"continued_to": event.extra}
         case EventType.RUN_COMPLETED | EventType.STEP_COMPLETED:
             return "", {"result": _value(data, codec)}
         case EventType.RUN_FAILED | EventType.STEP_FAILED | EventType.RUN_CANCELLED:
@@ -310,16 +324,44 @@ def _value(data: bytes, codec: Codec) -> Any:
 
 
 def _error_detail(failure: bytes) -> dict[str, str]:
-    traceback = _traceback_text(failure)
-    return {"error": _error_text(failure)} | ({"traceback": traceback} if traceback else {})
+    told = _told(failure)
+    return {name: text for name, text in told.items() if text or name == "error"}
 
 
-def _error_text(failure: bytes) -> str:
-    return error_text(decode_failure(failure)) if failure else ""
+def _told(failure: bytes) -> dict[str, Any]:
+    """What is shown of a recorded failure; every text is empty where there is none."""
+    if not failure:
+        return {"error": "", "cause": "", "raised_at": "", "traceback": ""}
+    error = decode_failure(failure)
+    *_, root = chain_of(error)
+    return {
+        "error": error_text(error),
+        "cause": error_text(root) if root is not error else "",
+        "raised_at": raised_at(error),
+        "traceback": traceback_text(error),
+    }
 
 
-def _traceback_text(failure: bytes) -> str:
-    return traceback_text(decode_failure(failure)) if failure else ""
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """An error and what lies under it, the root last: its cause, or the first member of a group."""
+    below: BaseException | None = error
+    while below is not None:
+        yield below
+        members = below.exceptions if isinstance(below, BaseExceptionGroup) else (None,)
+        below = below.__cause__ or members[0]
+
+
+def raised_at(error: BaseException) -> str:
+    """``file:line in function`` of the deepest line of users' code under an error; of installed code the
+    first line, for an application may be installed too. "" when nobody recorded it."""
+    for each in reversed(list(chain_of(error))):
+        frames: list[tuple[str, str, str]] = _FRAME.findall(remote_traceback(each).replace("\\", "/"))
+        theirs = [frame for frame in frames if not (_ENGINE.search(frame[0]) or _PYTHON.search(frame[0]))]
+        own = [frame for frame in theirs if not _INSTALLED.search(frame[0])]
+        if theirs:
+            file, line, function = own[-1] if own else theirs[0]
+            return f"{file}:{line} in {function}"
+    return ""
 
 
 def error_text(error: BaseException) -> str:
