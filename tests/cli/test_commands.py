@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.ops.test_fleet import announce
-from worker.cli.commands import print_json
 from worker.cli.main import cli
+from worker.cli.output import print_json
 from worker.core.retry import RetryPolicy
 from worker.runtime.worker import Worker
 from worker.sdk.calls import sleep

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from tests.cli.test_show import all_kinds
 from tests.lua.kit import START_OF_TIME, StoreKit
 from tests.ops.test_fleet import announce
-from worker.cli.commands import Grid, print_table
 from worker.cli.main import cli
+from worker.cli.output import Grid, print_table
 from world_redis.world import RedisWorld
 
 WIDTH = 80

@@ -21,9 +21,10 @@ from ..sdk.client import Client
 from ..sdk.history import StepInfo
 from ..sdk.run import Run
 from ..settings import Settings
-from .commands import Failure, table_of
+from .commands import Failure
 from .fleet import LEASE_SECONDS, NAMESPACE, Fleet, Member, pid_of
 from .inspect import Inspection, inspect
+from .output import table_of
 from .runs import short
 from .screen import Screen
 

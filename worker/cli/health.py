@@ -18,9 +18,10 @@ from world_redis.world import RedisWorld
 from ..addresses import url_of_dev
 from ..fleet import FleetReader
 from ..settings import DEFAULT_METRICS_PORT, Settings, variable_of
-from .commands import Failure, client_settings, connected, counted, json_option, print_json, print_table
+from .commands import Failure, client_settings, connected, json_option
 from .inspect import refusal, served_queues
 from .loading import shadows
+from .output import counted, print_json, print_table
 
 _MOMENT = 0.5  # seconds
 _URL = variable_of("redis_url")

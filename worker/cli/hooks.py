@@ -8,7 +8,8 @@ import click
 import orjson
 
 from ..sdk.client import Client
-from .commands import Program, json_option, print_json, refuse, with_client
+from .commands import Program, json_option, refuse, with_client
+from .output import print_json
 
 
 @click.group(cls=Program)

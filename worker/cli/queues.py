@@ -9,7 +9,8 @@ from dataclasses import asdict
 import click
 
 from ..fleet import Fleet, FleetReader, LiveWorker, QueueFigures
-from .commands import fleet_reader, json_option, print_json, print_table
+from .commands import fleet_reader, json_option
+from .output import print_json, print_table
 
 
 @click.command()

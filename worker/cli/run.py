@@ -26,8 +26,9 @@ from ..sdk.client import Client
 from ..sdk.default import close_default_clients, use_client
 from ..sdk.registry import Workflows
 from ..settings import Settings, redact_url
-from .commands import Failure, checked_queue, counted, naming_the_server, refuse, waiting_quietly
+from .commands import Failure, checked_queue, naming_the_server, refuse, waiting_quietly
 from .loading import load_registry, shadows
+from .output import counted
 from .reload import PARENT, end_with_parent, supervise
 
 log = logging.getLogger("worker.cli")

@@ -11,19 +11,9 @@ import click
 from ..sdk.client import Client
 from ..sdk.history import RunInfo
 from ..sdk.run import Run
-from .commands import (
-    Failure,
-    Program,
-    console,
-    cut,
-    json_line,
-    json_option,
-    print_json,
-    print_table,
-    text_of,
-    with_client,
-)
+from .commands import Failure, Program, json_option, with_client
 from .inspect import Inspection, Pending, inspect
+from .output import console, cut, json_line, print_json, print_table, text_of
 
 STATUSES = ("pending", "running", "completed", "failed", "cancelled", "parked")
 

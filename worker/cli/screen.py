@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..sdk.history import StepInfo
-from .commands import console, table_of
 from .fleet import pid_of
 from .inspect import Inspection
+from .output import console, table_of
 from .runs import short
 
 _STYLES = {"running": "cyan", "completed": "green", "failed": "red", "retrying": "yellow", "created": "dim"}

@@ -10,16 +10,16 @@ from typing import Any
 import click
 import orjson
 
-from world_redis.roster import live_workers
-
 from ..sdk.client import Client
 from ..sdk.definitions import WorkflowDefinition
 from ..sdk.durations import parse_duration
 from ..sdk.errors import SerializationError, WorkflowRunFailedError
 from ..sdk.history import error_text
 from ..sdk.run import Run
-from .commands import Failure, checked_queue, client_settings, connected, json_option, print_json, refuse
+from .commands import Failure, checked_queue, client_settings, connected, json_option, refuse
+from .inspect import served_queues
 from .loading import load_workflow
+from .output import print_json
 
 _EXAMPLE = """'["cus_123"]' or '{"customer": "cus_123"}'"""
 
@@ -108,8 +108,7 @@ async def _end_of(client: Client, run: Run[Any], timeout: timedelta | None) -> A
 
 async def _tell_when_nobody_serves(client: Client, run: Run[Any]) -> None:
     info = await run.info()
-    workers = [line for line in (await live_workers(await client.world())).values() if not line["draining"]]
-    served = sorted({queue for line in workers for queue in line["queues"]})
+    served = sorted(await served_queues(await client.world()))
     if not info.finished and info.queue not in served:
         others = f"; those that live take from {', '.join(map(repr, served))}" if served else ""
         click.echo(f"no live worker takes from queue {info.queue!r}, the run waits for one{others}", err=True)

@@ -16,7 +16,8 @@ from rich.text import Text
 from world_redis.errors import StoreUnavailable
 
 from ..fleet import Fleet, FleetReader, InFlight, LiveWorker, Rate, rates
-from .commands import console, counted, fleet_reader, print_json, table_of
+from .commands import fleet_reader
+from .output import console, counted, print_json, table_of
 from .queues import serving, state_of
 
 MOST_DELIVERIES = 500  # of each queue and partition that are looked at
