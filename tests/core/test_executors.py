@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from worker.executors.asynchronous import AsyncExecutor
-from worker.executors.base import Ended, Error, Interrupted, TimedOut, Value
+from worker.executors.base import Code, Ended, Error, Interrupted, TimedOut, Value
 from worker.executors.threads import ThreadExecutor
 
 
@@ -31,7 +31,7 @@ class Told:
 
 
 def run_async(fn: Callable[..., Any], told: Told, *, timeout: float | None = None) -> Any:
-    return AsyncExecutor().start(fn, (), {}, context=Context(), timeout=timeout, listener=told)
+    return AsyncExecutor().start(Code(fn, (), {}, Context()), timeout=timeout, listener=told)
 
 
 async def test_code_that_returns_is_told_in_the_same_turn_as_that_it_is_over() -> None:
@@ -123,7 +123,7 @@ async def test_code_out_of_time_is_told_once_and_is_over_when_its_finally_is() -
 async def test_a_thread_out_of_time_is_told_once_and_is_over_when_it_has_ended() -> None:
     told, may_end = Told(), threading.Event()
     executor = ThreadExecutor(1)
-    executor.start(may_end.wait, (), {}, context=Context(), timeout=0.01, listener=told)
+    executor.start(Code(may_end.wait, (), {}, Context()), timeout=0.01, listener=told)
     await told.has_ended.wait()
     assert told.heard == [TimedOut()]
     may_end.set()
@@ -134,7 +134,7 @@ async def test_a_thread_out_of_time_is_told_once_and_is_over_when_it_has_ended()
 
 async def test_a_thread_tells_its_value_on_the_loop() -> None:
     told, executor = Told(), ThreadExecutor(1)
-    executor.start(lambda: 7, (), {}, context=Context(), timeout=60, listener=told)
+    executor.start(Code(lambda: 7, (), {}, Context()), timeout=60, listener=told)
     await told.is_over.wait()
     assert told.heard == [Value(7), "over"]
     await executor.close()

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextvars import Context
-from typing import Any
 
-from .base import Ended, Error, Interrupted, Listener, TimedOut, Value
+from .base import Code, Ended, Error, Interrupted, Listener, TimedOut, Value
 
 
 class AsyncExecution:
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        *,
-        context: Context,
-        timeout: float | None,
-        listener: Listener,
-    ) -> None:
+    def __init__(self, code: Code, timeout: float | None, listener: Listener) -> None:
         loop = asyncio.get_running_loop()
         self._listener = listener
         self._over = False
         self._timed_out = False
         self._interrupted = False
         self._timer = None if timeout is None else loop.call_later(timeout, self._time_out)
-        self._task = loop.create_task(self._run(fn, args, kwargs), context=context, name="step")
+        self._task = loop.create_task(self._run(code), context=code.context, name="step")
 
-    async def _run(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    async def _run(self, code: Code) -> None:
         """A task must not die of SystemExit or KeyboardInterrupt: asyncio would end the loop with it."""
         ended: Ended
         try:
-            ended = Value(await fn(*args, **kwargs))
+            ended = Value(await code.fn(*code.args, **code.kwargs))
         except BaseException as error:
             ended = Error(error)
         self._end(ended)
@@ -72,17 +60,8 @@ class AsyncExecution:
 
 
 class AsyncExecutor:
-    def start(
-        self,
-        fn: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        *,
-        context: Context,
-        timeout: float | None,
-        listener: Listener,
-    ) -> AsyncExecution:
-        return AsyncExecution(fn, args, kwargs, context=context, timeout=timeout, listener=listener)
+    def start(self, code: Code, *, timeout: float | None, listener: Listener) -> AsyncExecution:
+        return AsyncExecution(code, timeout, listener)
 
     async def close(self) -> None:
         """Nothing outlives its execution."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,15 @@ class Interrupted:
 Ended = Value | Error | TimedOut | Interrupted
 
 
+class Code(NamedTuple):
+    """``fn(*args, **kwargs)``, to be called in `context`."""
+
+    fn: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    context: Context
+
+
 class Listener(Protocol):
     """Who waits for a piece of code. Called on the loop, by whatever sees the end first: no task stands in
     between that would cost a turn of the loop for every step. Neither method may raise."""
@@ -54,17 +63,8 @@ class Execution(Protocol):
 
 
 class Executor(Protocol):
-    def start(
-        self,
-        fn: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        *,
-        context: Context,
-        timeout: float | None,
-        listener: Listener,
-    ) -> Execution:
-        """Run ``fn(*args, **kwargs)`` in `context`; `timeout` in seconds, None for none. The listener hears
-        nothing before this has returned."""
+    def start(self, code: Code, *, timeout: float | None, listener: Listener) -> Execution:
+        """Run `code`; `timeout` in seconds, None for none. The listener hears nothing before this has
+        returned."""
 
     async def close(self) -> None: ...

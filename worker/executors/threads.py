@@ -6,18 +6,15 @@ A thread cannot be stopped. A timed-out one is reported and keeps its slot until
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context
-from typing import Any
 
-from .base import Ended, Error, Listener, TimedOut, Value
+from .base import Code, Ended, Error, Listener, TimedOut, Value
 
 
-def _guarded(fn: Callable[..., Any], args: Any, kwargs: Any) -> Ended:
+def _guarded(code: Code) -> Ended:
     """The end is a value, so that StopIteration and SystemExit cross the thread like anything else."""
     try:
-        return Value(fn(*args, **kwargs))
+        return Value(code.fn(*code.args, **code.kwargs))
     except BaseException as error:
         return Error(error)
 
@@ -51,17 +48,8 @@ class ThreadExecutor:
     def __init__(self, size: int) -> None:
         self._pool = ThreadPoolExecutor(max_workers=size, thread_name_prefix="step")
 
-    def start(
-        self,
-        fn: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-        *,
-        context: Context,
-        timeout: float | None,
-        listener: Listener,
-    ) -> ThreadExecution:
-        future = self._pool.submit(context.run, _guarded, fn, args, kwargs)
+    def start(self, code: Code, *, timeout: float | None, listener: Listener) -> ThreadExecution:
+        future = self._pool.submit(code.context.run, _guarded, code)
         return ThreadExecution(asyncio.wrap_future(future), timeout, listener)
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from world_redis.transition import Epoch
 from ..core.ends import StepEnd, completed, crashed, failed, interrupted, raised
 from ..core.records import FATAL
 from ..core.retry import RetryPolicy, kind_of
-from ..executors.base import Ended, Error, Execution, Executor, Interrupted, TimedOut, Value
+from ..executors.base import Code, Ended, Error, Execution, Executor, Interrupted, TimedOut, Value
 from ..sdk.context import current_step
 from ..sdk.definitions import Step
 from ..sdk.errors import (
@@ -155,9 +155,8 @@ class StepRunner:
         args, kwargs = step.signature.decode_arguments(order.input)
         context = contextvars.Context()
         context.run(current_step.set, run.running)
-        run.execution = self._executors[step.executor].start(
-            step.fn, args, kwargs, context=context, timeout=order.timeout, listener=told
-        )
+        code = Code(step.fn, args, kwargs, context)
+        run.execution = self._executors[step.executor].start(code, timeout=order.timeout, listener=told)
 
     async def execute(self, run: StepRun, on_over: Callable[[StepRun], None]) -> StepEnd:
         """`begin`, and wait for its end."""
