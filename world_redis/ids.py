@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import time
+from functools import lru_cache
 
 PARTITIONS = 1024
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32
@@ -41,6 +42,7 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=4096)  # asked several times for every call of a run at work
 def partition_of(run_id: str) -> int:
     """The partition a run lives in. Raises ValueError for anything that is not a run id."""
     if not is_run_id(run_id):

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """The code returned."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
+class Error(NamedTuple):
     """The code raised. `error` may be a BaseException: a step that exits is a failed step, no more."""
 
     error: BaseException

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 
@@ -59,7 +60,7 @@ class Commit:
         queue = context.queue if context is not None else self._host.queues[0]
         data = last.data if last is not None and parent else b""
         reply = await self._host.log.append(transition, queue=queue, parent=parent, parent_data=data)
-        self._host.telemetry.transitions.labels(reply.answer.value).inc()
+        self._host.telemetry.transitions.labels(reply.answer).inc()
         self._known.hear(reply.now)
         self.late = (self._host.ports.now() - sent) * 1000 >= self._host.limits.lease
         return reply
@@ -82,7 +83,7 @@ class Commit:
             if ending is None:
                 continue
             self._ended_at = max(self._ended_at, ending.at)
-            about = self._hand.about(step=fact.id)
+            about = functools.partial(self._hand.about, step=fact.id)
             tell_end(self._host.telemetry, ending.call.name, ending.end, answer, about)
 
     def is_lost(self, reply: Reply, transition: Transition) -> bool:

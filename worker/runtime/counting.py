@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from world_redis.events import Answer
@@ -21,9 +21,11 @@ log = logging.getLogger("worker.step")
 def count_rows(telemetry: Telemetry, rows: Sequence[Dispatched]) -> None:
     """Rows of one pass, committed or without anything to write. The backstop counters move by 0 or 1 per
     pass, however many steps."""
+    if not rows:
+        return
     seen = {each.row for each in rows}
     for each in rows:
-        telemetry.dispatch_rows.labels(each.row.value).inc()
+        telemetry.dispatch_rows.labels(each.row).inc()
         if each.row is Row.OWNED_RECOVERY:
             telemetry.inline_owned_recoveries.inc()
     if Row.BACKSTOP in seen:
@@ -33,16 +35,16 @@ def count_rows(telemetry: Telemetry, rows: Sequence[Dispatched]) -> None:
 
 
 def tell_end(
-    telemetry: Telemetry, step: str, end: StepEnd, verdict: Answer, about: Mapping[str, Any]
+    telemetry: Telemetry, step: str, end: StepEnd, verdict: Answer, about: Callable[[], Mapping[str, Any]]
 ) -> None:
-    """Count and log how an execution's end was judged; `about` are the log fields that name it."""
+    """Count and log how an execution's end was judged; `about` makes the log fields that name it."""
     status = end.type.value.removeprefix("step_") if verdict is Answer.OK else verdict.value
     telemetry.steps.labels(step, status).inc()
     if verdict is Answer.SUPERSEDED:
         telemetry.superseded.labels("step").inc()
-        log.warning("superseded", extra=about)
+        log.warning("superseded", extra=about())
     elif end.error:
-        log.warning("step %s %s", step, status, extra={**about, "error": end.error})
+        log.warning("step %s %s", step, status, extra={**about(), "error": end.error})
 
 
 def failure_text(data: bytes) -> str:

@@ -8,6 +8,7 @@ ends the delivery says why, in one place, and the store has settled or moved the
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -213,7 +214,8 @@ class StepDelivery:
         verdict = reply.facts[0] if reply.facts else reply.answer
         name = self._message.name if self._message else self._delivery.key
         self._host.telemetry.transitions.labels(reply.answer.value).inc()
-        tell_end(self._host.telemetry, name, end, verdict, about(self._delivery, epoch=claim.epoch.slot))
+        of_it = functools.partial(about, self._delivery, epoch=claim.epoch.slot)
+        tell_end(self._host.telemetry, name, end, verdict, of_it)
         if reply.answer is Answer.STALE:  # the end was refused: the message has done its part
             await self._settle_only()
 

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from world_redis.events import EventType
 from world_redis.messages import RunContext
@@ -19,8 +20,7 @@ from .host import Host
 from .stepcall import StepOrder, StepRun
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """An execution's end that is not recorded yet."""
 
     call: StepCall

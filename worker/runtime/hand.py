@@ -18,8 +18,9 @@ class Hand:
         self._run_id = run_id
         self._partition = partition
         self._holdings = holdings
+        self.carrier: Held | None = None
         self._numbers: dict[str, int] = {}
-        self._seq = 0
+        self._seq = 0  # of the last transition under the carrier
         self.fired: set[str] = set()  # of TIMER and DEADLINE: taken, so that it is armed no longer
 
     def __bool__(self) -> bool:
@@ -34,10 +35,6 @@ class Hand:
         return self._numbers
 
     @property
-    def carrier(self) -> Held | None:
-        return next((Held(id, number) for id, number in self._numbers.items()), None)
-
-    @property
     def all(self) -> list[Held]:
         return [Held(id, number) for id, number in self._numbers.items()]
 
@@ -47,9 +44,9 @@ class Hand:
     def take(self, delivery: Delivery) -> bool:
         """Hold a delivery; True when its message was held under an earlier number, which it replaces."""
         again = delivery.message_id in self._numbers
-        if again and self._is_carrier(delivery.message_id):
-            self._seq = 0
         self._numbers[delivery.message_id] = delivery.number
+        if self.carrier is None or self.carrier.message_id == delivery.message_id:
+            self._choose_carrier()
         if delivery.key in (TIMER, DEADLINE):
             self.fired.add(delivery.key)
         self._holdings.add(self._partition, delivery.held)
@@ -59,9 +56,9 @@ class Hand:
         """Let go of what was settled, given back or lost."""
         for item in items:
             if self.holds(item):
-                if self._is_carrier(item.message_id):
-                    self._seq = 0
                 del self._numbers[item.message_id]
+                if item == self.carrier:
+                    self._choose_carrier()
             self._holdings.drop(self._partition, item)
 
     def next_seq(self) -> int:
@@ -73,5 +70,6 @@ class Hand:
         id, number = self.carrier or ("", 0)
         return {"run_id": self._run_id, "message_id": id, "number": number} | more
 
-    def _is_carrier(self, message_id: str) -> bool:
-        return next(iter(self._numbers), None) == message_id
+    def _choose_carrier(self) -> None:
+        self.carrier = next((Held(id, number) for id, number in self._numbers.items()), None)
+        self._seq = 0

@@ -96,7 +96,7 @@ class Host:
         return self.registry.find_workflow(name, version)
 
     def step(self, name: str) -> Step[Any, Any] | None:
-        return self.registry.steps.get(name)
+        return self.registry.find_step(name)
 
     def may_run(self, name: str, queue: str) -> bool:
         """May this step's body start here now?"""

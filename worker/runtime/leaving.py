@@ -33,8 +33,11 @@ class Leaving:
     def guard(self, leaving: Sequence[Held]) -> None:
         """Nothing that owns a step in the middle of its code is settled, deferred, given back or parked: a
         redelivery would run it a second time beside itself. A run that is over is settled all the same."""
-        carrier, running = self._hand.carrier, self._executions.mid_body
-        if carrier not in leaving or not running or self._known.over:
+        carrier = self._hand.carrier
+        if carrier not in leaving or self._known.over:
+            return
+        running = self._executions.mid_body
+        if not running:
             return
         steps = ", ".join(run.order.id for run in running)
         log.error("letting go of a message whose steps run", extra=self._hand.about(steps=steps))

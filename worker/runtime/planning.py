@@ -35,7 +35,8 @@ class Planning:
 
     async def plan(self, body: Body, outcome: Outcome | None, table: Table | None, *, judged: bool) -> Plan:
         """What to write for a quiet body. `judged`: the machinery ends the run, whatever the body wants."""
-        await self._tokens.ask(body.fresh)
+        fresh = body.fresh
+        await self._tokens.ask(fresh)
         known, limits = self._known, self._host.limits
         assert known.context is not None
         running = len(self._executions.running)
@@ -44,7 +45,7 @@ class Planning:
                 run_id=self._run_id,
                 context=known.context,
                 started=known.started,
-                fresh=() if judged else body.fresh,
+                fresh=() if judged else fresh,
                 open=body.open,
                 dropped=body.dropped - known.acted,
                 outcome=outcome,

@@ -61,17 +61,10 @@ class AsyncPorts:
     def server(self) -> str:
         return self.world.server
 
-    def now(self) -> float:
-        return time.monotonic()
-
-    def chance(self) -> float:
-        return random.random()
-
-    def entropy(self, size: int) -> bytes:
-        return os.urandom(size)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    now = staticmethod(time.monotonic)
+    chance = staticmethod(random.random)
+    entropy = staticmethod(os.urandom)
+    sleep = staticmethod(asyncio.sleep)
 
     async def within(self, waiting: Awaitable[Any], seconds: float) -> bool:
         try:

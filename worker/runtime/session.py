@@ -357,6 +357,8 @@ class Session:
         known.need_table |= not written
         if written:
             await self._commit.carry_out(reply, transition, made)
+            if made.starts:  # first their code, then our books
+                await self._host.ports.sleep(0)
         else:
             self._hand.fired |= {send.key for send in made.sends} & {TIMER, DEADLINE}
         if reply.status in FINISHED or reply.answer is Answer.NOT_FOUND:

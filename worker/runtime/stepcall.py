@@ -33,7 +33,7 @@ from .ports import Ports
 log = logging.getLogger("worker.step")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # made for every execution: to freeze it would cost more than to fill it
 class StepOrder:
     """What is to be executed, and under which claim."""
 

@@ -180,6 +180,10 @@ class Workflows:
         """Name → step."""
         return MappingProxyType(self._steps)
 
+    def find_step(self, name: str) -> Step[Any, Any] | None:
+        """The step of this name, or None."""
+        return self._steps.get(name)
+
     def find_workflow(self, name: str, version: int) -> WorkflowDefinition[Any, Any] | None:
         """The definition a run of this name and version is dispatched to, or None."""
         return self._workflows.get(name, {}).get(version)
