@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 FLOORS = "floors"
+REDIS_PY = "redis-py floors"  # the same script over redis-py's own client
+RESTED = "rested floors"  # the same script after the pause that the measured thing had too
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,14 @@ class Result:
     growth: Growth | None = None
 
 
-def in_floors(name: str, seconds: float, floor: float, *, at_most: float | None = None) -> Figure:
-    """A duration, with its ratio to the floor (both in seconds) and what that may be."""
+def in_floors(
+    name: str, seconds: float, floor: float, *, at_most: float | None = None, of: str = FLOORS
+) -> Figure:
+    """A duration, with its ratio to the floor (both in seconds), of the kind `of`, and what that may be."""
     ratio = seconds / floor
-    target = "" if at_most is None else f"≤ {at_most:g} floors"
+    target = "" if at_most is None else f"≤ {at_most:g} {of}"
     met = None if at_most is None else ratio <= at_most
-    return Figure(name, seconds * 1e6, "µs", ratio, FLOORS, target, met)
+    return Figure(name, seconds * 1e6, "µs", ratio, of, target, met)
 
 
 def plain(

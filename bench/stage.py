@@ -115,6 +115,7 @@ class Stage:
         self.processes: list[Process] = []
         self._settings = dict(settings)
         self._floors: list[float] = []
+        self._redis_py_floors: list[float] = []
         self.client = Client(self.url, settings=Settings(redis_url=self.url, namespace=NAMESPACE))
         self.world = RedisWorld(self.url, namespace=NAMESPACE, lease=None)
 
@@ -130,9 +131,10 @@ class Stage:
         await self.world.close()
 
     async def sample_floor(self) -> None:
-        """Measure the floor now: before, between and after what is compared with it, so that whatever
+        """Measure the floors now: before, between and after what is compared with them, so that whatever
         disturbs the machine disturbs both."""
         self._floors += await floor.sample(self.url, _FLOOR_CALLS)
+        self._redis_py_floors += await floor.sample_redis_py(self.url, _FLOOR_CALLS)
 
     async def floor_after(self, pause: float, calls: int) -> float:
         """Median seconds of a bare call after `pause` seconds in which everybody slept: what waking up costs
@@ -143,6 +145,11 @@ class Stage:
     def floor(self) -> float:
         """Seconds of a bare call of the transition script."""
         return median(self._floors)
+
+    @property
+    def redis_py_floor(self) -> float:
+        """Seconds of the same call over redis-py's own asyncio client."""
+        return median(self._redis_py_floors)
 
     # --- processes ---------------------------------------------------------------------------------
 

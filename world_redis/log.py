@@ -138,6 +138,8 @@ def _only_settles(t: Transition) -> bool:
 
 
 def _queues(t: Transition, own: str) -> list[str]:
+    if not (t.sends or t.children or any(fact.send for fact in t.facts)):
+        return [own]
     sent = [own, *(send.queue for send in t.sends), *(child.queue for child in t.children)]
     sent += [fact.send.queue for fact in t.facts if fact.send]
     return list(dict.fromkeys(sent))
@@ -152,9 +154,11 @@ def _fact(fact: Fact) -> list[Any]:
 
 
 def _decision(d: Decision) -> list[Any]:
-    row = [CODES[d.type], d.id, d.data, d.mode, d.due_in, d.due_at, d.token, int(d.detach)]
-    while len(row) > 3 and not row[-1]:
-        row.pop()
+    row: list[Any] = [CODES[d.type], d.id, d.data]
+    if d.due_in or d.due_at or d.token or d.detach:
+        row += [d.mode, d.due_in, d.due_at, d.token, int(d.detach)]
+    elif d.mode:
+        row.append(d.mode)
     return row
 
 

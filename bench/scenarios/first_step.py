@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from .. import app
-from ..figures import Result, in_floors, median, quantile
+from ..figures import RESTED, Result, in_floors, median, quantile
 from ..scale import Scale
 from ..stage import open_stage
 
@@ -31,6 +31,7 @@ async def measure(scale: Scale) -> Result:
     return Result(
         [
             in_floors("start() → first body, median", median(waits[1:]), floor, at_most=5),
+            in_floors("start() → first body, median", median(waits[1:]), rested, at_most=5, of=RESTED),
             in_floors("start() → first body, p99", quantile(waits[1:], 0.99), floor),
             in_floors("for comparison: one bare call after the same pause, median", rested, floor),
         ]

@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 
 from .. import app
-from ..figures import Result, in_floors, median, plain, quantile
+from ..figures import REDIS_PY, Figure, Result, in_floors, median, plain, quantile
 from ..scale import Scale
 from ..stage import open_stage
 
@@ -28,17 +28,15 @@ async def measure(scale: Scale) -> Result:
             gaps.append([(after - before) / 1e9 for before, after in pairwise(stamps)])
             await stage.sample_floor()
         used = worker.cpu()
-        floor = stage.floor
+        floor, redis_py = stage.floor, stage.redis_py_floor
     every = [gap for run_gaps in gaps for gap in run_gaps]
+    overhead = median(overheads) / steps
     result = Result(
         [
-            in_floors("step gap, median", median(every), floor, at_most=1.5),
+            *_in_both("step gap, median", median(every), floor, redis_py, at_most=1.5),
             in_floors("step gap, p99", quantile(every, 0.99), floor),
-            in_floors(
-                f"overhead of {steps} sequential steps, per step",
-                median(overheads) / steps,
-                floor,
-                at_most=1.6,
+            *_in_both(
+                f"overhead of {steps} sequential steps, per step", overhead, floor, redis_py, at_most=1.6
             ),
         ]
     )
@@ -52,3 +50,10 @@ async def measure(scale: Scale) -> Result:
     if spent is not None and used is not None:
         result.figures.append(in_floors("worker CPU per step", (used - spent) / (runs * steps), floor))
     return result
+
+
+def _in_both(name: str, seconds: float, floor: float, redis_py: float, *, at_most: float) -> list[Figure]:
+    return [
+        in_floors(name, seconds, floor, at_most=at_most),
+        in_floors(name, seconds, redis_py, at_most=at_most, of=REDIS_PY),
+    ]

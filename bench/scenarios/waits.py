@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from .. import app
-from ..figures import Result, in_floors, median, plain, quantile
+from ..figures import RESTED, Result, in_floors, median, plain, quantile
 from ..scale import Scale
 from ..stage import Stage, open_stage
 
@@ -33,6 +33,7 @@ async def measure(scale: Scale) -> Result:
             plain("sleep lateness, median", median(late) * 1e3, "ms", at_most=5),
             plain("sleep lateness, p99", quantile(late, 0.99) * 1e3, "ms"),
             in_floors("hook resume → next body, median", median(resumed), floor, at_most=6),
+            in_floors("hook resume → next body, median", median(resumed), rested, at_most=6, of=RESTED),
             in_floors("hook resume → next body, p99", quantile(resumed, 0.99), floor),
             in_floors("for comparison: one bare call after the same pause, median", rested, floor),
         ]
