@@ -57,10 +57,20 @@ class StartRequest(NamedTuple):
     creates the run."""
 
     run_id: str
-    message: bytes  # packed RunMessage
+    message: RunMessage
     due_in: int  # ms
     due_at: int  # ms
     extra: dict[str, str]  # more fields of the run's record
+
+    def pack(self) -> bytes:
+        run_id, message, *rest = self
+        packed: bytes = msgpack.packb((run_id, pack_run_message(message), *rest))
+        return packed
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> StartRequest:
+        run_id, message, due_in, due_at, extra = msgpack.unpackb(packed)
+        return cls(run_id, unpack_run_message(message), due_in, due_at, extra)
 
 
 class Page(NamedTuple):
@@ -243,7 +253,7 @@ class Client:
         context = self._context(run_id, info.workflow, info.version, info.queue)
         message = RunMessage(context, os.urandom(16), input, new_mark())
         extra = {"retried_from": info.run_id, "attributes": orjson.dumps(dict(info.attributes)).decode()}
-        await self._create(StartRequest(run_id, pack_run_message(message), 0, 0, extra))
+        await self._create(StartRequest(run_id, message, 0, 0, extra))
         return run_id
 
     def _encode(
@@ -268,7 +278,7 @@ class Client:
             extra["attributes"] = orjson.dumps(dict(options.attributes)).decode()
         due_in = round((options.delay or 0) * 1000)
         due_at = round(options.start_at.timestamp() * 1000) if options.start_at is not None else 0
-        return StartRequest(run_id, pack_run_message(message), due_in, due_at, extra)
+        return StartRequest(run_id, message, due_in, due_at, extra)
 
     async def _look_at_partitions(self) -> None:
         """A partition is open to new runs once every live worker reads it."""
@@ -299,12 +309,12 @@ class Client:
         self, key: str, request: StartRequest, workflow: WorkflowDefinition[Any, Any]
     ) -> StartRequest:
         """Take `key` for this request, or answer the request that holds it."""
-        packed: bytes = msgpack.packb(tuple(request))
+        packed = request.pack()
         held = await StartClaims(await self.world()).claim(key, packed)
         if held == packed:
             return request
-        earlier = StartRequest(*msgpack.unpackb(held))
-        name = unpack_run_message(earlier.message).context.workflow
+        earlier = StartRequest.unpack(held)
+        name = earlier.message.context.workflow
         if name != workflow.name or workflow.options.on_duplicate == "raise":
             raise RunExistsError(key, earlier.run_id, name)
         return earlier
@@ -317,12 +327,11 @@ class Client:
             await StartClaims(world).end(key.decode(), self.retention_ms)
 
     async def _create(self, request: StartRequest) -> None:
-        message = unpack_run_message(request.message)
         runs = await self.runs()
         await runs.start(
             request.run_id,
-            message,
-            message.input,
+            request.message,
+            request.message.input,
             due_in=request.due_in,
             due_at=request.due_at,
             extra=request.extra,
