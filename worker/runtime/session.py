@@ -185,13 +185,13 @@ class Session:
         """Would one more round find nothing to write? So it is after most transitions of a run of steps."""
         known, body = self._known, self._known.body
         return (
-            body is not None
+            bool(self._executions.running)
+            and not self._executions.ended
+            and body is not None
             and known.stands()
             and body.is_quiet
             and not (known.waits or known.timer_armed or known.table or known.need_table)
             and not known.out_of_time
-            and bool(self._executions.running)
-            and not self._executions.ended
             and len(self._hand) == 1
             and not self._hand.fired
             and not (self._refusal or self._verdict or self._lost or self._draining)
