@@ -14,6 +14,8 @@ from typing import NamedTuple
 import msgpack
 
 from .events import FINISHED, Position
+from .log import news_of
+from .messages import News
 from .transition import Epoch
 
 
@@ -110,11 +112,12 @@ class MessageState(NamedTuple):
     cancel: int  # told at a renewal: 0 nothing · 1 cancel asked for · 2 stop this step · 3 the run is over
     owners: Mapping[str, int]  # of a rescue: owner message → running steps it owns
     doubted: bool  # in flight, and silent for half a lease
+    news: News | None  # of a wake not handed out yet
 
 
 def message_of(id: str, raw: bytes) -> MessageState:
     """A message from its packed header (see ``lua/lib/20_messages.lua``)."""
-    kind, run, key, queue, state, entry, number, attempt, holder, seq, _, _, cancel, owners, doubted = (
+    kind, run, key, queue, state, entry, number, attempt, holder, seq, answer, _, cancel, owners, doubted = (
         msgpack.unpackb(raw, raw=True, strict_map_key=False)
     )
     pairs = list(owners)
@@ -133,6 +136,7 @@ def message_of(id: str, raw: bytes) -> MessageState:
         cancel,
         {owner.decode(): count for owner, count in zip(pairs[::2], pairs[1::2], strict=True)},
         doubted == 1,
+        news_of(answer) if answer and state == b"r" else None,
     )
 
 

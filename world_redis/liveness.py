@@ -61,7 +61,7 @@ class PartitionState:
 class Breach(NamedTuple):
     """Something that is not as it must be."""
 
-    rule: str  # liveness | place | out | index | log | entities | rescue | lifetime
+    rule: str  # liveness | place | out | index | log | news | entities | rescue | lifetime
     subject: str  # run or message id
     detail: str
 
@@ -78,6 +78,7 @@ def check(state: PartitionState) -> list[Breach]:
         breaches += liveness(id, found, mine, state)
         if found.log is not None:
             breaches += _log(id, found, found.log)
+            breaches += _news(found.log, mine)
             breaches += _entities(id, found, found.log)
     return breaches
 
@@ -201,6 +202,14 @@ def _log(id: str, found: RunState, log: Sequence[Event]) -> Iterator[Breach]:
         yield Breach("log", id, f"the log has used {used}, the record says {found.counters}")
     if any(e.type is EventType.RUN_CANCEL_REQUESTED for e in log) != run.cancel_requested:
         yield Breach("log", id, f"cancel requested: the record says {run.cancel_requested}")
+
+
+def _news(log: Sequence[Event], messages: Sequence[MessageState]) -> Iterator[Breach]:
+    """What a wake tells is an event of the log, and not an earlier one than it says."""
+    decisive = [event for event in log if event.decisive]
+    for m in messages:
+        if m.news is not None and m.news.event not in decisive[m.news.position.decided - 1 :][:1]:
+            yield Breach("news", m.id, f"tells {m.news}, the log has {decisive}")
 
 
 _STATUS = {

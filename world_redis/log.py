@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from .events import RULES, Answer, Event, EventType, Position
 from .ids import partition_of
-from .messages import Held
-from .scripts import Caller, ScriptCall, script_call
+from .messages import Held, News
+from .scripts import Caller, ScriptCall, script_call, unpack_reply
 from .transition import (
     ChildStart,
     Decision,
@@ -219,6 +219,13 @@ def event_of(entry: Sequence[Any]) -> Event:
         data=fields[9],
         extra=fields[11].decode(),
     )
+
+
+def news_of(raw: bytes) -> News:
+    """What a wake tells: packed, the number of decisive events and the entry of the last one."""
+    count, entry = unpack_reply(raw)
+    event = event_of(entry)
+    return News(event, Position(count, event.slot, event.mark))
 
 
 def table_of(raw: Any) -> Table | None:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import msgpack
 
+from .events import Event, Position
+
 
 class Kind(StrEnum):
     RUN = "run"  # advance a run's body
@@ -29,6 +31,13 @@ WAKE, TIMER, DEADLINE, RESCUE = "wake", "timer", "deadline", "rescue"
 REASONS = (b"rescue", b"look")
 
 
+class News(NamedTuple):
+    """What a new wake tells: the run's last decisive event when it was sent, which caused it."""
+
+    event: Event
+    position: Position  # of the run, after it
+
+
 class Delivery(NamedTuple):
     """One hand-out of a message, as `take` returns it."""
 
@@ -42,6 +51,7 @@ class Delivery(NamedTuple):
     payload: bytes
     partition: int
     taken_at: int = 0  # ms, server time of the hand-out
+    news: News | None = None  # of a wake, at its first hand-out only, and only if it is short
 
     @property
     def held(self) -> Held:

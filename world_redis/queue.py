@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from .events import Answer
 from .ids import new_mark, partition_of
+from .log import news_of
 from .messages import Delivery, Held, Kind
 from .scripts import Caller, ScriptCall, script_call
 from .transition import Epoch
@@ -154,7 +155,7 @@ def renewed(reply: Sequence[Any]) -> list[str]:
 
 
 def _delivery(row: Sequence[Any], partition: int, now: int) -> Delivery:
-    id, number, kind, run, key, queue, attempt, payload = row
+    id, number, kind, run, key, queue, attempt, payload, news = row
     return Delivery(
         message_id=id.decode(),
         number=number,
@@ -166,4 +167,5 @@ def _delivery(row: Sequence[Any], partition: int, now: int) -> Delivery:
         payload=payload,
         partition=partition,
         taken_at=now,
+        news=news_of(news) if news else None,
     )

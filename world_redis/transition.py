@@ -80,7 +80,7 @@ class Transition:
     seq: int = 0  # 1.. under one delivery; 0 without a delivery
     seen: int = 0  # highest slot the writer has read
     position: Position | None = None  # what the body had seen before `facts`
-    advanced: bool = False  # the body was advanced on `facts` already
+    advanced: bool = False  # the body was advanced on `facts` already, or on news: it bets on the position
     facts: Sequence[Fact] = ()
     decisions: Sequence[Decision] = ()
     children: Sequence[ChildStart] = ()

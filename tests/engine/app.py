@@ -134,6 +134,16 @@ async def has_children() -> list[str]:
 
 
 @wf.workflow
+async def short_child() -> str:
+    return await mark("x")
+
+
+@wf.workflow
+async def has_a_child() -> list[str]:
+    return [await short_child()]
+
+
+@wf.workflow
 async def fails() -> str:
     try:
         return await failing_child()
@@ -203,3 +213,10 @@ async def pairs() -> list[str]:
 async def two_words() -> list[str]:
     async with Go.wait() as hook:
         return [(await hook).word, await mark("a"), (await hook).word]
+
+
+@wf.workflow
+async def words(n: int) -> list[str]:
+    """No steps, so that nothing but words moves it."""
+    async with Go.wait() as hook:
+        return [(await hook).word for _ in range(n)]

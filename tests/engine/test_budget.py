@@ -11,8 +11,9 @@ import orjson
 
 from tests.engine import app
 from tests.engine.kit import Process, Stage
-from worker.core.records import HookReceived, pack
+from worker.core.records import CancelRequested, HookReceived, pack
 from world_redis.hooks import HookAddress, Hooks
+from world_redis.runs import Runs
 
 STEPS = 1000
 
@@ -77,11 +78,11 @@ async def test_a_queued_step_is_two_round_trips_and_its_run_is_woken_with_one(st
         await run_to_rest(process)
     assert await stage.finished(run_id)
     assert [call for call in elsewhere.ports.calls if call != "take"] == ["step_claim", "append"]
-    # Its first pass, then the wake: it learns of the end, and ends.
-    assert len([call for call in home.ports.calls if call != "take"]) <= 1 + 2
+    # Its first pass, then the wake, which tells the step's end: the run ends.
+    assert [call for call in home.ports.calls if call != "take"] == ["append"] * 2
 
 
-async def test_a_hook_resume_and_the_wake_of_its_live_run_are_one_and_at_most_two(stage: Stage) -> None:
+async def test_a_hook_resume_and_the_wake_of_its_live_run_are_one_each(stage: Stage) -> None:
     process = stage.process()
     run_id = await stage.start(app.two_words)
     await run_to_rest(process)
@@ -98,8 +99,23 @@ async def test_a_hook_resume_and_the_wake_of_its_live_run_are_one_and_at_most_tw
 
     with noted(process) as calls:
         await run_to_rest(process)
-    own = [call for call in process.ports.calls[: calls[0]] if call != "take"]
-    assert len(own) <= 2, own
+    assert [call for call in process.ports.calls[: calls[0]] if call != "take"] == ["append"]
+
+
+async def test_a_childs_end_and_a_cancel_request_are_one_for_the_run_they_wake(stage: Stage) -> None:
+    process = stage.process()
+    await stage.start(app.has_a_child)
+    await run_to_rest(process)
+    # Parent and child: create and start; the child's step, its end; then the parent's.
+    assert Counter(process.ports.calls)["append"] == 1 + 2 + 1
+
+    run_id = await stage.start(app.two_words)
+    await run_to_rest(process)
+    process.ports.calls.clear()
+    await Runs(stage.world).cancel(run_id, pack(CancelRequested("enough")))
+    await run_to_rest(process)
+    assert await stage.finished(run_id)
+    assert Counter(process.ports.calls)["append"] == 1
 
 
 async def test_a_wake_of_a_resting_live_run_reads_nothing_again(stage: Stage) -> None:

@@ -178,7 +178,8 @@ class Body:
             self._drive(self._deliver_learned)
 
     def advance(self, events: Sequence[Event]) -> None:
-        """Deliver decisive events that are about to be committed (slot 0, `at` as committed)."""
+        """Deliver decisive events that are about to be committed (slot 0, no mark, `at` as committed), or
+        that the log is said to hold."""
 
         def ahead(watch: Watch) -> None:
             self._deliver_learned(watch)
@@ -285,7 +286,7 @@ class Body:
     def _learn_decisive(self, event: Event) -> None:
         if not self._ahead:
             self._decisive.append(event)
-        elif (event.type, event.id) == (self._ahead[0].type, self._ahead[0].id):
+        elif _confirms(event, self._ahead[0]):
             self._ahead.popleft()
             self._stand_at(event)
         else:
@@ -351,3 +352,8 @@ class Body:
             return
         if not self._decisive and not self._calls.is_listening():
             self.problem = Deadlock(self.waiting_for())
+
+
+def _confirms(event: Event, ahead: Event) -> bool:
+    """Is this entry of the log what the body was advanced on?"""
+    return (event.type, event.id) == (ahead.type, ahead.id) and ahead.mark in (b"", event.mark)

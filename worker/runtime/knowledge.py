@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from world_redis.events import Event, EventType, Position
 from world_redis.log import Snapshot
-from world_redis.messages import Delivery, RunContext, unpack_run_message
+from world_redis.messages import Delivery, News, RunContext, unpack_run_message
 from world_redis.transition import Fact, Table
 
 from .body import Body
@@ -37,6 +37,7 @@ class Knowledge:
         self.acted: set[str] = set()  # dropped calls that were withdrawn
         self.table: Table | None = None
         self.need_table = False
+        self.news: News | None = None  # of the wake that joined last, until a body was advanced on it
         self._drifts = 0  # of the body, counted so far
         self._server = ""  # whose log the body stands on
         self._now, self._heard_at = 0, 0.0  # server time last heard (ms), and when
@@ -203,6 +204,23 @@ class Knowledge:
         assert body is not None
         events = [Event(0, fact.type, fact.id, fact.at, b"", fact.data, "") for fact in facts]
         body.advance(events)
+
+    @property
+    def has_next(self) -> bool:
+        """Is the news the decisive event that follows the last one the body has seen?"""
+        news, body = self.news, self.body
+        return news is not None and body is not None and news.position.decided == body.position.decided + 1
+
+    @property
+    def betting(self) -> bool:
+        return self.body is not None and self.body.betting
+
+    def advance_on_news(self) -> Position:
+        """Bet that the news is in the log; answers the position that the run has then."""
+        news, self.news, body = self.news, None, self.body
+        assert news is not None and body is not None
+        body.advance([news.event])
+        return news.position
 
 
 def _status_of(page: Snapshot | None) -> str:

@@ -92,6 +92,7 @@ class Session:
         self._known.need_table |= look or delivery.attempt > 1 or not ownership
         fresh = delivery.number == 1 and delivery.payload != b"" and not look
         self._first = delivery if fresh else None
+        self._known.news = delivery.news
         self._changed.set()
 
     def signal(self, held: Held, word: str) -> None:
@@ -169,6 +170,9 @@ class Session:
             position = self._known.position
             if ahead:
                 self._known.advance(facts)
+            elif not facts and self._news_fit():
+                position, ahead = self._known.advance_on_news(), True
+            if ahead:
                 self._look_at_problem()
             made = await self._plan(ahead=ahead) if ahead or not facts else Plan()
             transition = self._transition(facts, made, position, ahead)
@@ -288,6 +292,14 @@ class Session:
         )
         return not (unsure or outside) and all(id in body.open for id in ending)
 
+    def _news_fit(self) -> bool:
+        """May the body be advanced on what its wake told? A transition must follow, which finds out whether
+        the log has it; whoever is to look at the open steps, or to leave, hears from the log first."""
+        known = self._known
+        follows = len(self._hand) > (1 if self._executions else 0)
+        reads = known.need_table or known.table is not None or self._draining
+        return known.has_next and follows and not reads and self._refusal is None and known.stands()
+
     async def _plan(self, *, ahead: bool) -> Plan:
         known, body = self._known, self._known.body
         table, known.table = known.table, None
@@ -353,8 +365,9 @@ class Session:
         if reply.answer in _NOT_OURS and self._commit.is_lost(reply, transition):
             raise CarrierLost(reply.answer.value)
         written = reply.answer is Answer.OK
+        on_news = ahead and not transition.facts
         known.status, known.table = reply.status, reply.table
-        known.need_table |= not written
+        known.need_table |= not written and not (on_news and reply.answer is Answer.STALE)
         if written:
             await self._commit.carry_out(reply, transition, made)
             if made.starts:  # first their code, then our books
@@ -372,11 +385,13 @@ class Session:
             log.error("the log is full", extra=self._hand.about(events=reply.head))
             full = WorkflowError(f"the run's log is full at {reply.head} events; see continue_as_new()")
             self._verdict = Raised(encode_failure(full), MAX_EVENTS_EXCEEDED)
-        if not written and (ahead or _bets(made)):
+        if not written and ((ahead and not on_news) or _bets(made)):
             return known.drop_body()
         known.feed(reply.events)
         if reply.more:
             await known.feed_rest()
+        if on_news and known.betting:  # the log does not hold what the wake told
+            return known.drop_body()
         self._look_at_problem()
 
     async def _run_over(self, reply: Reply, transition: Transition) -> None:

@@ -11,6 +11,8 @@
 --   settle    [message id, number]
 -- Facts are ends of steps and waits (sr so sf wo); decisions are everything else a body causes (rs ro rf rx
 -- sc ss wc hc hd hx as pr). Cancel requests and hook payloads have scripts of their own.
+-- `advanced`: the body has seen the facts, or (without any) an event that only its wake has told; the position
+-- is the one they follow, or that event's.
 --
 -- Order: the carrier's fence → facts (each by its own entity and epoch) → decisions, all or none →
 -- settles and withdrawals → sends. Nothing that can fail comes after the first write.

@@ -2,11 +2,12 @@
 --
 -- ARGV[3]  [1 consumer, 2 run budget, 3 step budget, 4 queues served, in order, 5 worker is empty 0/1]
 -- Answers  ['ok', deliveries, ms until something falls due or lapses here, at most 1000, crowded 0/1, now]
---   delivery  [message id, number, kind, run id, key, queue, attempt, payload]
+--   delivery  [message id, number, kind, run id, key, queue, attempt, payload, news]
+--   news      of a wake's first hand-out: '', or the packed [decisive events so far, entry of the last one]
 --   crowded   a message on its third attempt or later waits for a worker that holds nothing else: it may be
 --             what killed the earlier ones
 --
--- Resend   hands out once more what the earlier sending of this very call did (by its mark), unchanged.
+-- Resend   hands out once more what the earlier sending of this very call did (by its mark), without news.
 --
 -- Order: lapsed deliveries are doubted, or handed out when they have been (their steps then have a living owner
 -- again, and the rescue has nothing to do) · due messages become ready · then the ready ones, oldest first. With
@@ -87,18 +88,20 @@ local function admit(m, attempt)
   return true
 end
 
-local function deliver(m)
+local function deliver(m, news)
   local payload = call('HGET', K.messages, m.id .. ':p') or ''
-  deliveries[#deliveries + 1] = { m.id, m.number, m.kind, m.run, m.key, m.queue, m.attempt, payload }
+  deliveries[#deliveries + 1] = { m.id, m.number, m.kind, m.run, m.key, m.queue, m.attempt, payload, news }
 end
 
--- Until the first transition under it, a delivery's `answer` is the mark of the call that handed it out.
+-- Until the first transition under it, a delivery's `answer` is the mark of the call that handed it out; while a
+-- message waits it is its news.
 local function hand_out(m, attempt)
+  local news = m.state == 'r' and m.answer or ''
   m.state, m.entry, m.number, m.attempt = 'f', '', m.number + 1, attempt
   m.holder, m.seq, m.answer = CONSUMER, 0, MARK
   lease_begin(m)
   message_save(m)
-  deliver(m)
+  deliver(m, news)
 end
 
 local function take_again(queue)
@@ -110,7 +113,7 @@ local function take_again(queue)
       alone = alone or m.attempt >= ALONE_FROM
       lease_begin(m) -- its first answer was lost, and some of the lease with it
       message_save(m)
-      deliver(m)
+      deliver(m, '')
     end
   end
 end

@@ -3,7 +3,8 @@
 -- state         'r' ready, 'd' delayed, 'f' in flight; `entry`, while ready, is its id in the stream
 -- number        hand-outs so far; attempt: those in a row that nobody ended
 -- seq, answer   of the present delivery: its last transition, and what that was answered. Before the first one
---               `answer` is the mark of the call that handed the message out. A rescue's is the wake it sent last
+--               `answer` is the mark of the call that handed the message out. A rescue's is the wake it sent last,
+--               that of a wake not handed out yet is its news (see 30_runs)
 -- cancel        what a renewal tells the holder: 1 the run was asked to cancel, 2 stop this step, 3 the run is over
 -- owners        of a rescue: message id, how many running steps it owns, and so on
 --

@@ -88,8 +88,23 @@ local function events_after(run, seen, last)
   return kept, false
 end
 
--- A run that is not finished and not parked gets a wake; see the wake rule in append.lua.
+-- What a new wake tells whoever has the run's body at hand: the last decisive event, as the log has it, and how many
+-- there are with it. Nothing when its data is long: then it is read from the log alone.
+local NEWS_MAX = 4096 -- bytes
+
+local function news_of(run)
+  local last = format('%d-0', run.pslot)
+  local entry = call('XRANGE', run.keys.log, last, last)[1]
+  return entry and #entry[2][10] <= NEWS_MAX and pack({ run.count, entry }) or ''
+end
+
+-- A run that is not finished and not parked gets a wake; see the wake rule in append.lua. One that waits already keeps
+-- its news. They are gone once it was handed out: a redelivery, or one given back, has none.
 local function wake(run)
   if run.finished or run.parked ~= '' then return end
-  message_ensure(run, 'run', 'wake', run_field(run, 'queue'), '', now)
+  local m, new = message_ensure(run, 'run', 'wake', run_field(run, 'queue'), '', now)
+  if new then
+    m.answer = news_of(run)
+    message_save(m)
+  end
 end
