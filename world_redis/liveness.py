@@ -7,27 +7,27 @@ that comes by itself.* (Ready, in flight, or put off on purpose: a timer that wa
 count, it is not due for what the body has not seen.)
 
 `check` is pure, over a partition as read by `read_partition`. The script tests call it at their end, the
-model and the simulation after every call, `worker doctor` on demand; `sweep` heals what breaks the
+model and the simulation after every call, `worker doctor` on demand; `sweep.py` heals what breaks the
 invariant, which should never happen.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgpack
 
 from .entities import MessageState, Run, StepState, message_of, run_of, step_of
-from .events import FINISHED, START, Answer, Event, EventType, Position
+from .events import FINISHED, START, Event, EventType, Position
 from .log import event_of
 from .messages import RESCUE, TIMER, Kind
-from .runs import CommandCaller, Runs
+from .runs import CommandCaller
 from .transition import Epoch
 
-_CHUNK = 200  # commands sent at once
+_CHUNK = 200  # commands sent at once, headers asked for at once
 
 
 @dataclass(slots=True)
@@ -42,7 +42,14 @@ class RunState:
     counters: dict[str, int]  # s w h a p → highest number used
     out: dict[str, str]  # message key → message id
     log: list[Event] | None  # None: not read
-    immortal: list[str] = field(default_factory=list)  # its keys that have no lifetime
+    immortal: list[str] = field(default_factory=list)  # keys of a finished one that have no lifetime
+
+    @property
+    def children(self) -> set[str]:
+        """Run ids of those that have not told it their end."""
+        return {
+            step.owner for step in self.steps.values() if step.state == "running" and step.mode == "child"
+        }
 
 
 @dataclass(slots=True)
@@ -75,7 +82,7 @@ def check(state: PartitionState) -> list[Breach]:
         breaches += _out(id, found, state)
         breaches += _lifetime(id, found)
         breaches += _rescue(id, found, state)
-        breaches += liveness(id, found, mine, state)
+        breaches += liveness(id, found, mine, state.open)
         if found.log is not None:
             breaches += _log(id, found, found.log)
             breaches += _news(found.log, mine)
@@ -94,15 +101,16 @@ def _by_run(state: PartitionState) -> dict[str, list[MessageState]]:
 
 
 def liveness(
-    id: str, found: RunState, messages: Sequence[MessageState], state: PartitionState
+    id: str, found: RunState, messages: Sequence[MessageState], living: Collection[str]
 ) -> Iterator[Breach]:
-    """The invariant, for one run and the messages that name it."""
+    """The invariant, for one run and the messages that name it. `living`: runs that are not finished, its
+    children among them."""
     run = found.run
     if run.finished or run.parked:
         return
     rested = run.settled == run.position
     moving = [m for m in messages if m.kind != Kind.CANCEL]
-    if not moving and not (rested and _waits_for_others(found, state)):
+    if not moving and not (rested and _waits_for_others(found, living)):
         yield Breach("liveness", id, f"no message, {run.position} after {run.settled}, {_open(found)}")
     elif not rested and not any(_comes(m) for m in moving):
         yield Breach("liveness", id, f"nobody will look at {run.position} after {run.settled}")
@@ -112,11 +120,11 @@ def _comes(m: MessageState) -> bool:
     return m.kind == Kind.RUN and not (m.key == TIMER and m.state == "d" and m.number == 0)
 
 
-def _waits_for_others(found: RunState, state: PartitionState) -> bool:
-    children = [step for step in found.steps.values() if step.state == "running" and step.mode == "child"]
-    others = [s for s in found.steps.values() if s.state != "withdrawn" and s not in children]
-    living = all(step.owner in state.open for step in children)
-    return bool(children or found.hooks) and living and not others and not found.waits
+def _waits_for_others(found: RunState, living: Collection[str]) -> bool:
+    children = found.children
+    others = [s for s in found.steps.values() if s.state != "withdrawn" and s.owner not in children]
+    waits = bool(children or found.hooks) and all(child in living for child in children)
+    return waits and not others and not found.waits
 
 
 def _open(found: RunState) -> str:
@@ -303,14 +311,12 @@ async def read_partition(
     world: CommandCaller, partition: int, *, logs: bool = False, finished: bool = False
 ) -> PartitionState:
     """A partition as it is: no payload is read, logs and finished runs only when asked for."""
-    record, messages, open_key, done_key, parked_key, _ = world.keys.partition(partition)
-    opened: Any = await world.command("HGET", record, "queues")
-    queues = msgpack.unpackb(opened) if opened else []
+    _, messages, open_key, done_key, parked_key, _ = world.keys.partition(partition)
     names: Any = await world.command("HKEYS", messages)
     ids = [name.decode() for name in names if not name.endswith(b":p")]
-    raw = await _many(world, [("HGET", messages, id) for id in ids])
+    queues = await queues_of(world, partition)
     state = PartitionState(
-        messages={id: message_of(id, header) for id, header in zip(ids, raw, strict=True) if header},
+        messages=await read_messages(world, partition, ids),
         payloads={name[:-2].decode() for name in names if name.endswith(b":p")},
         places=[place for queue in queues for place in await _waiting(world, partition, queue)],
         open=await _members(world, open_key),
@@ -323,10 +329,27 @@ async def read_partition(
     )
     named = state.open | {m.run for m in state.messages.values()} | (state.done if finished else set())
     for id in sorted(named):
-        found = await _read_run(world, partition, id, logs)
+        found = await read_run(world, partition, id, log=logs)
         if found is not None:
             state.runs[id] = found
     return state
+
+
+async def queues_of(world: CommandCaller, partition: int) -> list[str]:
+    """The queues a partition knows."""
+    packed: Any = await world.command("HGET", world.keys.partition(partition)[0], "queues")
+    return msgpack.unpackb(packed) if packed else []
+
+
+async def read_messages(world: CommandCaller, partition: int, ids: Sequence[str]) -> dict[str, MessageState]:
+    """Those of these messages that are there."""
+    key = world.keys.partition(partition)[1]
+    found: dict[str, MessageState] = {}
+    for start in range(0, len(ids), _CHUNK):
+        chunk = ids[start : start + _CHUNK]
+        headers: Any = await world.command("HMGET", key, *chunk)
+        found |= {id: message_of(id, raw) for id, raw in zip(chunk, headers, strict=True) if raw}
+    return found
 
 
 async def _waiting(world: CommandCaller, partition: int, queue: str) -> list[tuple[str, str, str, str]]:
@@ -341,18 +364,19 @@ async def _waiting(world: CommandCaller, partition: int, queue: str) -> list[tup
     return found
 
 
-async def _read_run(world: CommandCaller, partition: int, id: str, logs: bool) -> RunState | None:
+async def read_run(world: CommandCaller, partition: int, id: str, *, log: bool = False) -> RunState | None:
+    """A run as it is, without its log unless asked for; None when it is not there."""
     keys = world.keys.run(partition, id)
-    commands: list[tuple[str, ...]] = [("HGETALL", key) for key in (keys[0], keys[2], keys[3])]
-    commands += [("PTTL", key) for key in keys]
-    record, entities, out, *lifetimes = await _many(world, commands)
+    record, entities, out = await _many(world, [("HGETALL", key) for key in (keys[0], keys[2], keys[3])])
     fields = {name.decode(): value for name, value in _pairs(record)}
     if not fields:
         return None
+    run = run_of(fields)
     held = {name.decode(): value for name, value in _pairs(entities)}
-    entries: Any = await world.command("XRANGE", keys[1], "-", "+") if logs else None
+    entries: Any = await world.command("XRANGE", keys[1], "-", "+") if log else None
+    lifetimes = await _many(world, [("PTTL", key) for key in keys]) if run.finished else [0] * len(keys)
     return RunState(
-        run=run_of(fields),
+        run=run,
         steps={id: step_of(raw) for id, raw in held.items() if id[0] == "s"},
         waits={id: msgpack.unpackb(raw, raw=True)[1] for id, raw in held.items() if id[0] == "w"},
         hooks={id: msgpack.unpackb(raw, raw=True)[1].decode() for id, raw in held.items() if id[0] == "h"},
@@ -381,28 +405,3 @@ def _pairs(reply: Any) -> list[tuple[bytes, bytes]]:
     if isinstance(reply, dict):
         return list(reply.items())
     return list(zip(reply[::2], reply[1::2], strict=True))
-
-
-# --- healing --------------------------------------------------------------------------------------
-
-
-class Sweep(NamedTuple):
-    sightings: Mapping[str, int]  # runs found without a way forward → head slot; pass it to the next sweep
-    healed: list[str]  # runs that were woken
-
-
-async def sweep(world: CommandCaller, partition: int, previous: Mapping[str, int]) -> Sweep:
-    """Wake the runs of a partition that break the liveness invariant, and did so with the same head at the
-    sweep before (`previous`: its sightings): a partition is not read at one moment, so one
-    sighting is none."""
-    state = await read_partition(world, partition)
-    messages = _by_run(state)
-    sightings: dict[str, int] = {}
-    healed = []
-    for id, found in state.runs.items():
-        if any(liveness(id, found, messages.get(id, []), state)):
-            sightings[id] = found.run.head
-    for id, head in sightings.items():
-        if previous.get(id) == head and await Runs(world).heal(id, head) is Answer.OK:
-            healed.append(id)
-    return Sweep(sightings, healed)

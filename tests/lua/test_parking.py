@@ -5,9 +5,10 @@ import pytest
 from tests.lua.kit import LEASE, A, E, Session, StoreKit
 from tests.lua.test_claims import _lose
 from world_redis.ids import new_run_id
-from world_redis.liveness import read_partition, sweep
+from world_redis.liveness import read_partition
 from world_redis.messages import Delivery, Kind
 from world_redis.runs import parked_runs
+from world_redis.sweep import sweep
 from world_redis.transition import Decision, Send
 
 PARK_AFTER = 600_000

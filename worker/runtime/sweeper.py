@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from world_redis.liveness import sweep
 from world_redis.roster import live_workers
+from world_redis.sweep import sweep
 from world_redis.world import RedisWorld
 
 from .ports import Ports
