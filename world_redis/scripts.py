@@ -1,7 +1,8 @@
 """The Lua files as callables: text, digest, arguments.
 
 A script's text is ``#!lua flags=…``, the prelude, the files of ``lua/lib`` it needs in name order, then the
-verb's own file. Only what it needs: the server makes each function of a script anew at every call.
+verb's own file. Only what it needs: the server makes each function of a script anew at every call. What only
+a function of it needs, by a ``Needs`` line inside, stands there and is made when that function is called.
 `ScriptCall` is one call, resent as it is by whoever carries it: every verb's resend is harmless.
 """
 
@@ -28,6 +29,7 @@ _FLAGS = dict.fromkeys(("run_read", "queue_stats"), "no-writes") | dict.fromkeys
 )
 _SAME = {"settle": "append"}  # transitions that only settle: the same file under other flags
 _BARE = {"namespace_open", "partition_open", "token_move"}  # written without the prelude
+_INSIDE = r"^ +-- Needs +(\w+)$"
 _LIB = {path.stem[3:]: path for path in sorted((_LUA / "lib").glob("*.lua"))}
 
 
@@ -65,10 +67,22 @@ class Script:
         verb = _LUA / f"{_SAME.get(name, name)}.lua"
         parts = set() if name in _BARE else {"prelude", *needs(verb)}
         files = [*(path for part, path in _LIB.items() if part in parts), verb]
-        body = "\n".join(path.read_text() for path in files)
+        body = _nested([_filled(path) for path in files])
         flags = f" flags={_FLAGS[name]}" if name in _FLAGS else ""
         text = f"#!lua{flags}\n{body}".encode()
         return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+def _nested(texts: Sequence[str]) -> str:
+    """Each text as the body of a function at the end of the one before. What a function uses from outside its
+    own file is then handed down to it; side by side, the server would look for it among all the variables of
+    the script that any function uses, for each function at every call."""
+    return "\nreturn (function()\n".join(texts) + "\nend)()" * (len(texts) - 1)
+
+
+def _filled(path: Path) -> str:
+    """The text of a file, with what its functions need put in its place."""
+    return re.sub(_INSIDE, lambda line: _filled(_LIB[line[1]]), path.read_text(), flags=re.M)
 
 
 def needs_named(path: Path) -> list[str]:
@@ -77,10 +91,16 @@ def needs_named(path: Path) -> list[str]:
     return line[1].split() if line else []
 
 
+def needs_inside(path: Path) -> list[str]:
+    """Those that functions of `path` name."""
+    return re.findall(_INSIDE, path.read_text(), flags=re.M)
+
+
 def needs(path: Path) -> set[str]:
-    """Those and what they need. Never the prelude, which every verb has."""
-    named = needs_named(path)
-    return set(named).union(*(needs(_LIB[name]) for name in named))
+    """The files before this one: those it names, and what they and those inside need. Never the prelude,
+    which every verb has."""
+    named, inside = needs_named(path), needs_inside(path)
+    return set(named).union(*(needs(_LIB[name]) for name in [*named, *inside]))
 
 
 SCRIPTS: dict[str, Script] = {

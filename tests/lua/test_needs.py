@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from world_redis import scripts
-from world_redis.scripts import needs, needs_named
+from world_redis.scripts import needs, needs_inside, needs_named
 
 LUA = Path(scripts.__file__).parent / "lua"
 LIB = {path.stem[3:]: path for path in sorted((LUA / "lib").glob("*.lua"))}
@@ -51,13 +51,15 @@ def _offered(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_name_a_file_uses_is_its_own_or_in_what_it_needs(path: Path) -> None:
-    known = _offered(LIB["prelude"]).union(*(_offered(LIB[name]) for name in needs(path)))
+    given = {"prelude", *needs(path), *needs_inside(path)}
+    known: set[str] = set().union(*(_offered(LIB[name]) for name in given))
     assert _used(path) - _local(path) - known == set()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_no_file_is_needed_in_vain(path: Path) -> None:
-    assert [name for name in needs_named(path) if not _used(path) & _offered(LIB[name])] == []
+    named = [*needs_named(path), *needs_inside(path)]
+    assert [name for name in named if not _used(path) & _offered(LIB[name])] == []
 
 
 def test_files_of_the_library_need_only_what_stands_before_them() -> None:
@@ -70,3 +72,9 @@ def test_a_verb_is_sent_with_what_it_needs() -> None:
     text = scripts.SCRIPTS["take"].text.decode()
     assert LIB["messages"].read_text() in text
     assert LIB["steps"].read_text() not in text
+
+
+def test_what_one_function_needs_stands_inside_it() -> None:
+    text = scripts.SCRIPTS["append"].text.decode()
+    assert text.count(LIB["finish"].read_text()) == 1
+    assert "local function run_end()\n" + LIB["finish"].read_text() in text

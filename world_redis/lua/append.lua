@@ -35,7 +35,7 @@
 -- message settled while a decisive event exists that its body has not seen. Without a position a run message
 -- is settled on a finished or parked run only.
 --
--- Needs    rules messages runs entities rescue steps finish table
+-- Needs    rules messages runs entities rescue steps
 
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
@@ -97,6 +97,12 @@ if not well_formed() then return redis.error_reply('ERR malformed transition') e
 
 local fact_answers, decision_answers, starts = {}, {}, {}
 
+local function table_told()
+  -- Needs    table
+
+  return table_of(run)
+end
+
 local function reply(word, unsettled)
   local before = run.slot - #run.written
   local events, more = events_after(run, A[4], before)
@@ -107,7 +113,7 @@ local function reply(word, unsettled)
   return pack({
     word, unsettled and 1 or 0, fact_answers, decision_answers, starts, now, run.slot,
     { run.count, run.pslot, run.pmark }, run.status, run.cancel == '1' and 1 or 0, events, more and 1 or 0,
-    A[13] == 1 and table_of(run) or 0, run.armed or 0, run.parked, written,
+    A[13] == 1 and table_told() or 0, run.armed or 0, run.parked, written,
   })
 end
 
@@ -350,10 +356,9 @@ elseif word == 'ok' then
   children_create()
 end
 
--- Rescue counts first: a message withdrawn at the run's end must carry them no longer.
-if not run.finished then rescue_save(run) end
-entities_save(run)
-if word == 'ok' and terminal then
+local function run_end()
+  -- Needs    finish
+
   local code, data = DECISIONS[terminal][1], DECISIONS[terminal][3]
   local successor = child_of[''] and child_of[''].child[1] or ''
   log_append(run, code, '', 0, data, successor)
@@ -366,9 +371,12 @@ if word == 'ok' and terminal then
   else
     parent_notify(run, parent, code == 'ro' and 'so' or 'sf', A[17])
   end
-else
-  run_save(run)
 end
+
+-- Rescue counts first: a message withdrawn at the run's end must carry them no longer.
+if not run.finished then rescue_save(run) end
+entities_save(run)
+if word == 'ok' and terminal then run_end() else run_save(run) end
 
 local function send_ensure(send, due)
   if send[1] == 'rescue' then return rescue_ensure(run) end
