@@ -43,11 +43,16 @@ if refused ~= 'ok' then return pack({ refused }) end
 local FACTS, DECISIONS, CHILDREN, SENDS, WITHDRAWS, SETTLES = A[7], A[8], A[9], A[10], A[11], A[12]
 local run = run_load(1, A[1])
 
+-- The carrier: is its delivery the holder?
+local held, carrier = 'none', nil
+if A[2][1] ~= '' then held, carrier = message_held(A[2][1], A[2][2], A[2][3]) end
+
 -- Which of the named deliveries does this writer really hold? Joined ones it lost are skipped.
 local function settles_held()
   local found, of_run = {}, false
   for _, settle in ipairs(SETTLES) do
-    local word, m = message_held(settle[1], settle[2], A[2][3])
+    local word, m = held, carrier
+    if settle[1] ~= A[2][1] or settle[2] ~= A[2][2] then word, m = message_held(settle[1], settle[2], A[2][3]) end
     if word == 'ok' and m.run == run.id then
       found[#found + 1] = m
       if m.kind == 'run' then of_run = true end
@@ -117,20 +122,14 @@ local function reply(word, unsettled)
   })
 end
 
--- The carrier: is its delivery the holder, and is this the next transition under it?
-local held, carrier = 'none', nil
-if A[2][1] ~= '' then
-  held, carrier = message_held(A[2][1], A[2][2], A[2][3])
-  if held == 'ok' and A[3] == carrier.seq and carrier.seq > 0 then
-    local recorded = unpack_value(carrier.answer)
-    if recorded[1] == MARK then
-      fact_answers, decision_answers, starts = recorded[4], recorded[5], recorded[6]
-      return reply(recorded[2], recorded[3] == 1)
-    end
-    held = 'lost'
-  elseif held == 'ok' and A[3] ~= carrier.seq + 1 then
-    held = 'lost'
+-- Is this the next transition under the carrier, or the last one once more?
+if held == 'ok' and A[3] ~= carrier.seq + 1 then
+  local recorded = A[3] == carrier.seq and carrier.seq > 0 and unpack_value(carrier.answer)
+  if recorded and recorded[1] == MARK then
+    fact_answers, decision_answers, starts = recorded[4], recorded[5], recorded[6]
+    return reply(recorded[2], recorded[3] == 1)
   end
+  held = 'lost'
 end
 local asks = #DECISIONS + #SENDS + #WITHDRAWS + #SETTLES > 0
 local equal = #A[5] == 3 and position_equals(run, A[5])
@@ -268,10 +267,7 @@ end
 local function child_create(index, child)
   local born = run_load(1 + index, child[1])
   if born.status ~= 'absent' then return end
-  call('HSET', born.keys.run, 'status', 'pending', unpack(child[3]))
-  log_append(born, 'rc', '', 0, child[4], '')
-  run_save(born)
-  call('ZADD', K.open, int(now), born.id)
+  run_create(born, child[3], child[4])
   message_ensure(born, 'run', 'wake', child[5], child[6], now)
 end
 

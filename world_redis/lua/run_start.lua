@@ -21,9 +21,6 @@ if run.status ~= 'absent' then
   local first = call('XRANGE', run.keys.log, '1-0', '1-0')[1]
   return pack({ first and first[2][8] == MARK and 'ok' or 'exists', now })
 end
-call('HSET', run.keys.run, 'status', 'pending', unpack(A[2]))
-log_append(run, 'rc', '', 0, A[3], '')
-run_save(run)
-call('ZADD', K.open, int(now), run.id)
+run_create(run, A[2], A[3])
 message_ensure(run, 'run', 'wake', A[4], A[5], A[6] > 0 and A[6] or now + A[7])
 return pack({ 'ok', now })

@@ -143,16 +143,17 @@ end
 local function take_stream(stream, kind)
   while budget[kind] > 0 and not alone do
     local fits = min(SCAN, budget[kind])
-    local entries = call('XRANGE', stream, '-', '+', 'COUNT', fits)
-    for _, entry in ipairs(entries) do
-      call('XDEL', stream, entry[1])
+    local taken = {}
+    for i, entry in ipairs(call('XRANGE', stream, '-', '+', 'COUNT', fits)) do
+      taken[i] = entry[1]
       local m = message_load(entry[2][2])
       if m and m.entry == entry[1] then
         budget[kind] = budget[kind] - 1
         hand_out(m, 1)
       end
     end
-    if #entries < fits then return end
+    if #taken > 0 then call('XDEL', stream, unpack(taken)) end
+    if #taken < fits then return end
   end
 end
 

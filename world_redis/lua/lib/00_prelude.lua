@@ -13,9 +13,14 @@
 
 local call, pack, unpack_value = redis.call, cmsgpack.pack, cmsgpack.unpack
 local floor, max, min, format = math.floor, math.max, math.min, string.format
-local CTX = unpack_value(ARGV[1])
-local SERVER, MARK, PREFIX = CTX[1], CTX[2], CTX[3]
-local INLINE_OWNERSHIP, QUEUE_BACKSTOP, RESENT = CTX[4], CTX[5], CTX[6]
+
+-- The values of a packed list of `count`, at most 15: what follows the one byte that opens it. As a list they
+-- would cost three times as much, for a table that grows by each of them. What comes first is to be ignored.
+local function unpack_list(raw, count)
+  return cmsgpack.unpack_limit(raw, count, 1)
+end
+
+local _, SERVER, MARK, PREFIX, INLINE_OWNERSHIP, QUEUE_BACKSTOP, RESENT = unpack_list(ARGV[1], 6)
 local QUEUES = unpack_value(ARGV[2])
 local A = unpack_value(ARGV[3])
 
@@ -35,12 +40,6 @@ end
 
 local function num(value)
   return tonumber(value) or 0
-end
-
--- The values of a packed list of `count`, at most 15: what follows the one byte that opens it. As a list they
--- would cost three times as much, for a table that grows by each of them. What comes first is to be ignored.
-local function unpack_list(raw, count)
-  return cmsgpack.unpack_limit(raw, count, 1)
 end
 
 -- `pin` is never there outside tests: it stands in for the server's clock.

@@ -27,11 +27,12 @@ local function message_load(id)
   }
 end
 
-local function message_save(m)
+-- `...`: other fields of `messages` to write with it.
+local function message_save(m, ...)
   call('HSET', K.messages, m.id, pack({
     m.kind, m.run, m.key, m.queue, m.state, m.entry, m.number,
     m.attempt, m.holder, m.seq, m.answer, m.published, m.cancel, m.owners, m.doubted,
-  }))
+  }), ...)
 end
 
 -- One ring wakes one idle worker, which rings on if work it serves is left.
@@ -69,18 +70,17 @@ local function message_displace(m)
   end
 end
 
-local function message_publish(kind, run, key, queue, payload, due)
+local function message_publish(kind, run, key, queue, payload, due, owners)
   repeat -- a resent call mints under the same prefix again
     minted = minted + 1
   until call('HEXISTS', K.messages, PREFIX .. '-' .. minted) == 0
   local m = {
     id = PREFIX .. '-' .. minted, kind = kind, run = run, key = key, queue = queue, state = '', entry = '',
-    number = 0, attempt = 0, holder = '', seq = 0, answer = '', published = now, cancel = 0, owners = {},
+    number = 0, attempt = 0, holder = '', seq = 0, answer = '', published = now, cancel = 0, owners = owners or {},
     doubted = 0,
   }
   message_place(m, due)
-  message_save(m)
-  if payload ~= '' then call('HSET', K.messages, m.id .. ':p', payload) end
+  if payload == '' then message_save(m) else message_save(m, m.id .. ':p', payload) end
   return m
 end
 

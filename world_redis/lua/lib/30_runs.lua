@@ -35,11 +35,12 @@ local function run_decided(run)
   return run.pslot > run.slot - #run.written
 end
 
--- What moves with the events; the rest is written where it changes.
-local function run_save(run)
+-- What moves with the events, and with it `others` (name, value, and so on); the rest is written where it changes.
+local function run_save(run, others)
   if #run.written == 0 then return end
   local fields = {
     'slot', int(run.slot), 'count', int(run.count), 'pslot', int(run.pslot), 'pmark', run.pmark, 's', int(run.s),
+    unpack(others or {}),
   }
   if run.w or run.h or run.a or run.p then
     for _, kind in ipairs({ 'w', 'h', 'a', 'p' }) do
@@ -68,6 +69,13 @@ local function log_append(run, code, id, at, data, extra)
   end
   run.written[#run.written + 1] = { 0, at, mark, extra }
   return slot
+end
+
+-- A run begins. What every transition reads stands first in its record: a small hash is searched from the start.
+local function run_create(run, fields, data)
+  log_append(run, 'rc', '', 0, data, '')
+  run_save(run, { 'status', 'pending', unpack(fields) })
+  call('ZADD', K.open, int(now), run.id)
 end
 
 -- Events after `seen`, up to slot `last`: at most 500 or 256 KiB of payload. Raw stream entries, and whether

@@ -14,11 +14,9 @@ local function rescue_arm(run, counts)
     if count > 0 then owners[#owners + 1] = owner; owners[#owners + 1] = count end
   end
   if #owners == 0 then return end
-  local m = message_publish('rescue', run.id, 'rescue', run_field(run, 'queue'), '', now + LEASE)
+  local m = message_publish('rescue', run.id, 'rescue', run_field(run, 'queue'), '', now + LEASE, owners)
   call('HSET', run.keys.out, 'rescue', m.id)
   run.armed = 1
-  m.owners = owners
-  message_save(m)
 end
 
 -- Carry out the changes gathered by rescue_owner. Starting the next inline step when one ends under the
@@ -45,7 +43,8 @@ local function rescue_save(run)
     if counts[owner] > 0 then owners[#owners + 1] = owner; owners[#owners + 1] = counts[owner] end
   end
   if #owners == 0 then
-    message_withdraw(run, 'rescue')
+    message_delete(m) -- never in flight
+    call('HDEL', run.keys.out, 'rescue')
     return
   end
   m.owners = owners

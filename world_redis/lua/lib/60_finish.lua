@@ -64,18 +64,17 @@ local function run_finish(run, status, retention)
     local m = message_load(out[i + 1])
     if m and m.state ~= 'f' then message_delete(m) end
   end
-  call('DEL', run.keys.out)
+  if #out > 0 then call('DEL', run.keys.out) end
   for _, found in ipairs(entities) do
     local id, entity = found[1], found[2]
     if entity.state ~= 'running' or entity.mode == 'child' then call('HDEL', run.keys.entities, id) end
   end
+  if run.parked ~= '' then call('HDEL', K.parked, run.id) end
   run.status, run.finished, run.parked = status, true, ''
-  run_save(run)
-  call('HSET', run.keys.run, 'status', status, 'ended', int(now), 'parked', '')
+  run_save(run, { 'status', status, 'ended', int(now), 'parked', '' })
   call('ZREM', K.open, run.id)
   call('ZREMRANGEBYSCORE', K.done, '-inf', int(now))
   call('ZADD', K.done, int(now + retention), run.id)
-  call('HDEL', K.parked, run.id)
   for _, key in pairs(run.keys) do call('PEXPIRE', key, int(retention)) end
   -- A hint to whoever waits for the result (see keys.py). pcall: a user may lack the right to publish, and
   -- nothing may fail after the first write.
