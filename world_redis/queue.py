@@ -53,38 +53,23 @@ class Queue:
     async def renew(self, partition: int, held: Sequence[Held]) -> list[str]:
         return renewed(await self._call(renewal(self._consumer, partition, held)))
 
-    async def claim(self, delivery: Delivery, *, mark: bytes | None = None) -> Claim:
-        """May the body of this queued step run here, now? Anything but OK, SUPERSEDED and LOST has also
-        settled the message or moved it to its due time."""
+    async def claim(self, deliveries: Sequence[Delivery], *, mark: bytes | None = None) -> list[Claim]:
+        """May the bodies of these queued steps of one run run here, now? One answer each. Anything but OK,
+        SUPERSEDED and LOST has also settled the message or moved it to its due time."""
         mark = mark or new_mark()
-        args = [
-            delivery.run_id,
-            delivery.message_id,
-            delivery.number,
-            self._consumer,
-            delivery.key,
+        run_id, partition = deliveries[0].run_id, deliveries[0].partition
+        steps = [[each.message_id, each.number, each.key] for each in deliveries]
+        queues = list(dict.fromkeys(each.queue for each in deliveries))
+        args = [run_id, self._consumer, steps]
+        reply = await self._call(
+            script_call("step_claim", partition, args, queues=queues, runs=[run_id], mark=mark)
+        )
+        _, status, cancel, now, rows = reply
+        run = status.decode(), cancel == 1, now
+        return [
+            Claim(Answer(word.decode()), Epoch(slot, mark), left, starts, errors, crashes, first, *run)
+            for word, slot, left, starts, errors, crashes, first in rows
         ]
-        call = script_call(
-            "step_claim",
-            delivery.partition,
-            args,
-            queues=[delivery.queue],
-            runs=[delivery.run_id],
-            mark=mark,
-        )
-        word, slot, left, starts, errors, crashes, first, status, cancel, now = await self._call(call)
-        return Claim(
-            Answer(word.decode()),
-            Epoch(slot, mark),
-            left,
-            starts,
-            errors,
-            crashes,
-            first,
-            status.decode(),
-            cancel == 1,
-            now,
-        )
 
     async def defer(
         self, partition: int, held: Sequence[Held], *, due_in: int = 0, queue: str = ""

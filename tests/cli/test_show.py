@@ -60,7 +60,7 @@ async def all_kinds(kit: StoreKit) -> str:
         ],
     )
     taken = {delivery.key: delivery for delivery in await kit.take("worker-b")}
-    claims = {key: await kit.queue("worker-b").claim(taken[key]) for key in ("s3", "s4")}
+    claims = {key: await kit.claim("worker-b", taken[key]) for key in ("s3", "s4")}
     assert {claim.answer for claim in claims.values()} == {A.OK}
     step = Session(kit, session.run_id, taken["s4"], "worker-b", seq=1)
     again, record = Send(Kind.STEP, "s4", "default", b"step"), pack(StepRetrying(b"", 1, True))
@@ -104,7 +104,7 @@ async def _exhausted(kit: StoreKit) -> str:
     for end in ("drain", "error", "exhausted"):
         (taken,) = [each for each in await kit.take("c2") if each.key == "s1"]
         step = Session(kit, session.run_id, taken, "c2", seq=1)  # its claim
-        claim = await kit.queue("c2").claim(taken)
+        claim = await kit.claim("c2", taken)
         if end == "exhausted":
             fact = Fact(E.STEP_FAILED, "s1", pack(Failed(EXHAUSTED, b"")), epoch=claim.epoch)
         else:

@@ -15,7 +15,7 @@ from world_redis.ids import new_mark, new_run_id, partition_of
 from world_redis.liveness import Breach, check, read_partition
 from world_redis.log import Limits, Log
 from world_redis.messages import Delivery, Held, Kind, RunContext, RunMessage
-from world_redis.queue import Queue
+from world_redis.queue import Claim, Queue
 from world_redis.runs import Runs
 from world_redis.scripts import Switches
 from world_redis.transition import ChildStart, Decision, Epoch, Fact, OpenStep, Reply, Send, Transition
@@ -149,6 +149,11 @@ class StoreKit:
     async def take_one(self, consumer: str = "c1", **options: Any) -> Delivery:
         (delivery,) = await self.take(consumer, **options)
         return delivery
+
+    async def claim(self, consumer: str, delivery: Delivery, *, mark: bytes | None = None) -> Claim:
+        """The claim of one queued step by `consumer`."""
+        (claim,) = await self.queue(consumer).claim([delivery], mark=mark)
+        return claim
 
     async def session(self, consumer: str = "c1", **options: Any) -> Session:
         """A new run, taken and started."""

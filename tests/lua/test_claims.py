@@ -17,7 +17,7 @@ async def _queued(kit: StoreKit) -> tuple[Session, Delivery]:
 
 
 async def _claim(kit: StoreKit, delivery: Delivery, consumer: str = "c2") -> Claim:
-    return await kit.queue(consumer).claim(delivery)
+    return await kit.claim(consumer, delivery)
 
 
 async def test_a_claim_stamps_the_step_and_arms_the_rescue(kit: StoreKit) -> None:
@@ -34,9 +34,9 @@ async def test_a_claim_stamps_the_step_and_arms_the_rescue(kit: StoreKit) -> Non
 async def test_a_claim_resent_is_the_same_claim_and_another_one_is_lost(kit: StoreKit) -> None:
     _, delivery = await _queued(kit)
     mark = new_mark()
-    first = await kit.queue("c2").claim(delivery, mark=mark)
+    first = await kit.claim("c2", delivery, mark=mark)
     before = await kit.dump()
-    again = await kit.queue("c2").claim(delivery, mark=mark)
+    again = await kit.claim("c2", delivery, mark=mark)
     assert (again.answer, again.epoch, again.starts) == (A.OK, first.epoch, 1)
     assert (await _claim(kit, delivery)).answer is A.LOST
     assert await kit.dump() == before
@@ -264,7 +264,7 @@ async def test_with_inline_ownership_off_a_claim_restamps_and_the_older_end_is_s
     session = await kit.session()
     await session.inline("s1")
     await session.send(sends=[Send(Kind.STEP, "s1", "default")])
-    claim = await off.queue("c2").claim(await kit.take_one("c2"))
+    claim = await off.claim("c2", await kit.take_one("c2"))
     assert (claim.answer, claim.starts, claim.crashes) == (A.OK, 2, 0), "the owner lives: no crash"
     assert (await session.send(facts=[session.done("s1")])).facts == [A.SUPERSEDED]
     await off.world.close()

@@ -18,7 +18,7 @@ async def test_an_early_exit_tells_how_the_run_ended(kit: StoreKit, end: E, stat
     await kit.queued_step(session)
     delivery = await kit.take_one("c2")
     await session.send(decisions=[Decision(end)], settles=[session.held])
-    claim = await kit.queue("c2").claim(delivery)
+    claim = await kit.claim("c2", delivery)
     assert (claim.answer, claim.run_status) == (A.EXPIRED, status)
     assert await kit.waiting(session.run_id) == {}
 
@@ -29,7 +29,7 @@ async def test_an_early_exit_of_an_ended_step_tells_that_the_run_goes_on(kit: St
     await session.send(sends=[Send(Kind.STEP, "s1", "default")])
     delivery = await kit.take_one("c2")
     await session.send(facts=[session.done("s1")], learn=False)
-    claim = await kit.queue("c2").claim(delivery)
+    claim = await kit.claim("c2", delivery)
     assert (claim.answer, claim.run_status) == (A.EXISTS, "running")
 
 
@@ -39,7 +39,7 @@ async def test_a_run_that_has_not_begun_yet_drops_no_step(kit: StoreKit) -> None
     session = Session(kit, run_id, await kit.take_one(), seen=1)
     await kit.queued_step(session)
     delivery = await kit.take_one("c2")
-    claim = await kit.queue("c2").claim(delivery)
+    claim = await kit.claim("c2", delivery)
     assert (claim.answer, claim.run_status) == (A.OK, "pending")
 
 
@@ -57,4 +57,4 @@ async def test_a_parked_run_drops_no_step(kit: StoreKit) -> None:
         back_in=0,
     )
     assert word == "parked"
-    assert (await kit.queue("c2").claim(delivery)).answer is A.OK
+    assert (await kit.claim("c2", delivery)).answer is A.OK

@@ -205,7 +205,7 @@ async def test_a_clock_that_jumps_robs_nobody_who_still_renews(kit: StoreKit) ->
     await session.send(sends=[Send(Kind.STEP, "s1", "default")])
     copy = await kit.take_one("c2")
     await kit.clock.advance(1000 * LEASE)
-    assert (await kit.queue("c2").claim(copy)).answer is A.OWNED, "before anybody has doubted it"
+    assert (await kit.claim("c2", copy)).answer is A.OWNED, "before anybody has doubted it"
     assert [d.kind for d in await kit.take("c3")] == [], "its holder has half a lease to object"
     await kit.clock.advance(LEASE // 2 - 1)
     assert await kit.take("c3") == []
@@ -233,7 +233,7 @@ async def test_renewals_tell_of_a_cancel_and_of_the_runs_end(kit: StoreKit) -> N
     session = await kit.session()
     await kit.queued_step(session)
     step = await kit.take_one("c2")
-    await kit.queue("c2").claim(step)
+    await kit.claim("c2", step)
     await kit.runs.cancel(session.run_id, b"")
     assert await kit.queue().renew(0, [session.held]) == ["cancel"]
     assert await kit.queue("c2").renew(0, [step.held]) == ["cancel"]
@@ -334,7 +334,7 @@ async def test_a_retry_is_not_merged_with_the_message_that_asks_for_it(kit: Stor
     session = await kit.session()
     await kit.queued_step(session)
     delivery = await kit.take_one("c2")
-    claim = await kit.queue("c2").claim(delivery)
+    claim = await kit.claim("c2", delivery)
     step = Session(kit, session.run_id, delivery, "c2", seq=1)
     send = Send(Kind.STEP, "s1", "default", b"again")
     await step.send(
@@ -352,7 +352,7 @@ async def test_an_owners_retry_is_not_swallowed_by_a_copy_that_was_put_off(kit: 
     await session.inline("s1")
     await session.send(sends=[Send(Kind.STEP, "s1", "default")])
     copy = await kit.take_one("c2")
-    assert (await kit.queue("c2").claim(copy)).answer is A.OWNED
+    assert (await kit.claim("c2", copy)).answer is A.OWNED
     epoch = session.epochs["s1"]
     send = Send(Kind.STEP, "s1", "default", b"again")
     await session.send(facts=[Fact(E.STEP_RETRYING, "s1", epoch=epoch, due_in=1_000, send=send)])
@@ -376,7 +376,7 @@ async def test_whoever_else_writes_a_decisive_event_wakes_the_run(kit: StoreKit,
     session = await kit.session()
     await kit.queued_step(session)
     step = await kit.take_one("c2")
-    claim = await kit.queue("c2").claim(step)
+    claim = await kit.claim("c2", step)
     other = await kit.session("c2")
     carrier = {"nothing": None, "a step message": step, "a run message of another run": other.delivery}[holds]
     writer = Session(kit, session.run_id, carrier, "c2", seq=other.seq if carrier is other.delivery else 1)
@@ -452,7 +452,7 @@ async def test_a_new_server_robs_nobody_for_one_lease(kit: StoreKit) -> None:
     await _replace_server(kit)
     await kit.clock.advance(10 * LEASE)
     assert await kit.take("c3") == [], "nothing has lapsed"
-    assert (await kit.queue("c2").claim(copy)).answer is A.OWNED, "no lease counts as over"
+    assert (await kit.claim("c2", copy)).answer is A.OWNED, "no lease counts as over"
     await kit.lease_passes(short_of=1)
     assert await kit.queue().renew(0, [session.held]) == ["ok"]
     await kit.clock.advance(1)

@@ -23,13 +23,13 @@ async def test_a_run_has_one_rescue_whoever_armed_it(kit: StoreKit) -> None:
         await kit.queued_step(session, id)
     claimed = {}
     for delivery in await kit.take("c2"):
-        assert (await kit.queue("c2").claim(delivery)).answer is A.OK
+        assert (await kit.claim("c2", delivery)).answer is A.OK
         claimed[delivery.message_id] = 1
     assert await _rescues(kit) == [(first, {session.held.message_id: 3} | claimed)]
 
     await session.send(sends=[Send(Kind.STEP, "s1", "default")])
     second = await kit.take_one("c3")
-    assert (await kit.queue("c3").claim(second)).answer is A.OWNED
+    assert (await kit.claim("c3", second)).answer is A.OWNED
     await session.send(sends=[Send(Kind.RESCUE, RESCUE, "default")])
     assert await _rescues(kit) == [(first, {session.held.message_id: 3} | claimed)]
 

@@ -95,7 +95,7 @@ async def test_a_step_nobody_knows_parks_its_run_and_waits(kit: StoreKit) -> Non
     await kit.clock.advance(2_000)
     again = await kit.take_one()
     assert (again.message_id, again.attempt) == (step.message_id, 1)
-    assert (await kit.queue().claim(again)).answer is A.OK, "steps of a parked run run on"
+    assert (await kit.claim("c1", again)).answer is A.OK, "steps of a parked run run on"
 
 
 async def test_a_finished_run_cannot_be_refused(kit: StoreKit) -> None:
@@ -142,7 +142,7 @@ async def test_a_step_that_crashed_too_often_fails_although_it_reads_running(kit
     session = await kit.session()
     await kit.queued_step(session)
     await session.send(settles=[session.held])
-    await kit.queue("c2").claim(await kit.take_one("c2"))
+    await kit.claim("c2", await kit.take_one("c2"))
     await kit.lease_passes()
     assert await _bury(kit, await kit.take_one()) == "ok"
     assert (await kit.types(session.run_id))[-1] == "step_failed:s1"

@@ -21,7 +21,7 @@ async def test_payloads_come_back_byte_for_byte(kit: StoreKit, payload: bytes) -
     assert reply.events[-1].data == payload
     delivery = await kit.take_one()
     assert delivery.payload == payload
-    claim = await kit.queue().claim(delivery)
+    claim = await kit.claim("c1", delivery)
     done = Fact(E.STEP_COMPLETED, "s1", payload, epoch=claim.epoch)
     reply = await session.send(facts=[done], seen=claim.epoch.slot)
     assert reply.events[-1].data == payload

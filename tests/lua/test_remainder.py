@@ -22,7 +22,7 @@ async def _owned(kit: StoreKit) -> Session:
 async def _claimed_by_another(kit: StoreKit, session: Session) -> Claim:
     await session.send(sends=[Send(Kind.STEP, "s1", "default")], learn=False)
     (delivery,) = [each for each in await kit.take("c2") if each.key == "s1"]
-    return await kit.queue("c2").claim(delivery)
+    return await kit.claim("c2", delivery)
 
 
 async def _seen(kit: StoreKit, session: Session) -> OpenStep:

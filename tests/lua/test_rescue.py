@@ -69,7 +69,7 @@ async def test_when_the_owner_is_gone_the_run_is_woken_and_the_step_is_for_other
     other = Session(kit, session.run_id, wake, "c2")
     reply = await other.send(sends=[Send(Kind.STEP, "s1", "default")], table=True)
     assert reply.table is not None and not reply.table.steps[0].owner_live
-    claim = await kit.queue("c2").claim(await kit.take_one("c2"))
+    claim = await kit.claim("c2", await kit.take_one("c2"))
     assert (claim.answer, claim.crashes) == (A.OK, 1)
     assert await _rescued(kit) == 1
 
@@ -94,7 +94,7 @@ async def test_an_owner_that_has_lapsed_is_left_to_its_own_redelivery(kit: Store
     """Also where another queue's worker looks at the rescue before the owner's own takes the message."""
     session = await kit.session()
     await session.send(decisions=[Decision(E.STEP_CREATED, "s1")], sends=[Send(Kind.STEP, "s1", "side")])
-    await kit.queue("c2").claim(await kit.take_one("c2", queue="side"))
+    await kit.claim("c2", await kit.take_one("c2", queue="side"))
     await kit.clock.advance(LEASE // 2)
     await kit.queue("onlooker").take(0, ["default", "side"], runs=0, steps=0, empty=True)
     await kit.queue().renew(0, [session.held])
@@ -102,7 +102,7 @@ async def test_an_owner_that_has_lapsed_is_left_to_its_own_redelivery(kit: Store
     await kit.queue().renew(0, [session.held])
     assert await kit.take("c3") == [] and await _rescued(kit) == 0
     again = await kit.take_one("c4", queue="side")
-    assert (await kit.queue("c4").claim(again)).crashes == 1
+    assert (await kit.claim("c4", again)).crashes == 1
 
 
 async def test_a_parked_run_is_not_woken(kit: StoreKit) -> None:
@@ -123,7 +123,7 @@ async def test_any_owner_that_is_gone_counts(kit: StoreKit) -> None:
     await session.inline("s1")
     await session.send(decisions=[Decision(E.STEP_CREATED, "s2")], sends=[Send(Kind.STEP, "s2", "default")])
     step = await kit.take_one("c2")
-    await kit.queue("c2").claim(step)
+    await kit.claim("c2", step)
     await _lose(kit, session.run_id, "s2")
     await kit.lease_passes(short_of=1)
     await kit.queue().renew(0, [session.held])

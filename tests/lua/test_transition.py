@@ -337,7 +337,7 @@ async def test_a_retry_resent_after_its_settle_retries_once(kit: StoreKit) -> No
     session = await kit.session()
     await kit.queued_step(session)
     delivery = await kit.take_one("c2")
-    claim = await kit.queue("c2").claim(delivery)
+    claim = await kit.claim("c2", delivery)
     step = Session(kit, session.run_id, delivery, "c2", seq=1)
     retry = Fact(
         E.STEP_RETRYING, "s1", epoch=claim.epoch, due_in=1000, send=Send(Kind.STEP, "s1", "default", b"again")

@@ -216,7 +216,7 @@ async def test_every_script_runs_on_a_cluster_node() -> None:
             session = await kit.session()
             await kit.queued_step(session)
             step = await kit.take_one("c2")
-            await kit.queue("c2").claim(step)
+            await kit.claim("c2", step)
             await kit.queue("c2").bury(step, reason="X", detail="")
             await kit.hooked(session)
             await kit.resume(session.run_id)
@@ -260,7 +260,7 @@ async def test_an_answer_that_is_lost_is_asked_for_again(
         assert reply.decisions == [A.OK, A.OK]
         (step,) = await kit.take("c2")
         proxy.lose_next_answer()
-        claim = await kit.queue("c2").claim(step)
+        claim = await kit.claim("c2", step)
         assert (claim.answer, claim.starts) == (A.OK, 1)
         proxy.lose_next_answer()
         assert (await kit.resume(run_id))[0] is A.OK

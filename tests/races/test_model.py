@@ -123,12 +123,8 @@ class Model:
         if not self.bodies:
             return
         body = self.dice.choice(self.bodies)
-        queue = self.kit.queue(body.consumer)
         if body.epoch is None:
-            claim = await queue.claim(body.delivery)
-            body.epoch = claim.epoch
-            if claim.answer is not A.OK:
-                self.bodies.remove(body)
+            await self._claim(body)
             return
         self.bodies.remove(body)
         facts = [self._end(body.delivery.key, body.epoch)]
@@ -142,6 +138,20 @@ class Model:
         )
         for _ in range(self.dice.choice([1, 1, 2])):
             await self.kit.log(body.consumer).append(transition, queue="default")
+
+    async def _claim(self, body: Body) -> None:
+        """Together with what else its worker may claim of the run."""
+        together = [
+            each
+            for each in self.bodies
+            if each.epoch is None
+            and (each.consumer, each.delivery.run_id) == (body.consumer, body.delivery.run_id)
+        ]
+        claims = await self.kit.queue(body.consumer).claim([each.delivery for each in together])
+        for each, claim in zip(together, claims, strict=True):
+            each.epoch = claim.epoch
+            if claim.answer is not A.OK:
+                self.bodies.remove(each)
 
     async def resume(self) -> None:
         self.resumes += self.dice.choice([0, 1])
@@ -370,7 +380,7 @@ class Model:
 
     async def _finish(self, delivery: Delivery) -> None:
         if delivery.kind == Kind.STEP:
-            claim = await self.kit.queue("c3").claim(delivery)
+            claim = await self.kit.claim("c3", delivery)
             if claim.answer is A.OK:
                 await self.kit.log("c3").append(
                     Transition(

@@ -264,8 +264,7 @@ class Schedule:
         if each.what == "step" or each.future.done():
             self.parked.remove(each)
             if not each.future.done():
-                self.note(f"{each.worker.name} step {each.label} goes on")
-                each.future.set_result(None)
+                self._go_on(each)
             elif each.call is not None and self.rng.random() < 0.5:  # its caller was cancelled
                 self._carry_out(each, "nobody hears")
             return
@@ -288,6 +287,16 @@ class Schedule:
             self.ghosts.append((each.worker.name, each.call))
         self.parked.remove(each)
         each.future.set_result(reply)
+
+    def _go_on(self, each: Parked) -> None:
+        """A step's code, and perhaps others of its worker in the same turn: their ends share a call."""
+        self.note(f"{each.worker.name} step {each.label} goes on")
+        each.future.set_result(None)
+        beside = [other for other in self.parked if other.worker is each.worker and other.what == "step"]
+        if beside and self.rng.random() < 0.4:
+            self.parked.remove(beside[0])
+            if not beside[0].future.done():
+                self._go_on(beside[0])
 
     def _carry_out(self, each: Parked, fate: str) -> Any:
         each.worker.server = self.store.server

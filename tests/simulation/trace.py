@@ -47,7 +47,8 @@ def asked(names: Names, call: ScriptCall) -> str:
         case "take":
             return f"take runs≤{args[1]} steps≤{args[2]} of {'+'.join(args[3])}{' empty' if args[4] else ''}"
         case "step_claim":
-            return f"claim {names.run(args[0])}.{args[4]} with {names.message(args[1])}:{args[2]}"
+            steps = [f"{step} with {names.message(id)}:{number}" for id, number, step in args[2]]
+            return f"claim {names.run(args[0])} {', '.join(steps)}"
         case "run_read":
             return f"read {names.run(args[0])} after {args[1]}"
         case "message_defer":
@@ -103,7 +104,8 @@ def answered(names: Names, call: ScriptCall, reply: list[Any]) -> str:
             ]
             return f"{', '.join(rows) or 'nothing'}; due in {reply[2]}{' crowded' if reply[3] else ''}"
         case "step_claim":
-            return f"{word} e{reply[1]}" if word == "ok" else f"{word} left {reply[2]}"
+            claims = [(row[0].decode(), row[1], row[2]) for row in reply[4]]
+            return ", ".join(f"{w} e{slot}" if w == "ok" else f"{w} left {left}" for w, slot, left in claims)
         case "run_read" if word == "ok":
             stands = f"head {reply[2]} at {reply[3][0]}@{reply[3][1]} {reply[4].decode()}"
             return f"{stands} {_table(names, reply[8])}"

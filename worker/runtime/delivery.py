@@ -33,6 +33,7 @@ from ..sdk.errors import WorkflowError
 from ..sdk.values import encode_failure
 from .counting import tell_end
 from .host import Host
+from .queued import QueuedEnd, QueuedSteps
 from .refusal import refusal_of_step
 from .stepcall import StepOrder, StepRun
 
@@ -75,9 +76,10 @@ async def pass_on_cancel(host: Host, delivery: Delivery) -> None:
 class StepDelivery:
     """A queued step's delivery in this process. `run` answers nothing: all is in the store."""
 
-    def __init__(self, delivery: Delivery, host: Host) -> None:
+    def __init__(self, delivery: Delivery, host: Host, queued: QueuedSteps) -> None:
         self._delivery = delivery
         self._host = host
+        self._queued = queued
         self._run: StepRun | None = None
         self._message: StepMessage | None = None
         self._run_queue = delivery.queue  # where the run's wakes go
@@ -125,7 +127,7 @@ class StepDelivery:
             await self._host.queue.defer(self._delivery.partition, [self._delivery.held])
             return
         asked = self._host.ports.now()
-        claim = await self._host.queue.claim(self._delivery)
+        claim = await self._queued.claim(self._delivery)
         if claim.answer is not Answer.OK:
             return self._refused(claim)
         if (self._host.ports.now() - asked) * 1000 >= self._host.limits.lease:
@@ -202,27 +204,16 @@ class StepDelivery:
         return await self._host.steps.execute(run, self._host.finish)
 
     async def _record(self, claim: Claim, end: StepEnd) -> None:
-        held = self._delivery.held
         if end.cause == "drain" and self._run is not None and self._run.cancelled:
             end = cancelled()
         retry = self._retry() if end.type is EventType.STEP_RETRYING else None
         fact = Fact(end.type, self._delivery.key, end.data, 0, claim.epoch, retry, end.delay, end.cause)
-        transition = Transition(
-            self._delivery.run_id, new_mark(), held, 2, seen=NOTHING_NEW, facts=[fact], settles=[held]
+        verdict = await self._queued.record(
+            QueuedEnd(self._delivery.run_id, self._run_queue, self._delivery.held, fact)
         )
-        reply = await self._host.log.append(transition, queue=self._run_queue)
-        verdict = reply.facts[0] if reply.facts else reply.answer
         name = self._message.name if self._message else self._delivery.key
-        self._host.telemetry.transitions.labels(reply.answer.value).inc()
         of_it = functools.partial(about, self._delivery, epoch=claim.epoch.slot)
         tell_end(self._host.telemetry, name, end, verdict, of_it)
-        if reply.answer is Answer.STALE:  # the end was refused: the message has done its part
-            await self._settle_only()
-
-    async def _settle_only(self) -> None:
-        held = self._delivery.held
-        transition = Transition(self._delivery.run_id, new_mark(), held, 3, seen=NOTHING_NEW, settles=[held])
-        await self._host.log.append(transition, queue=self._run_queue)
 
     # --- what the stages need ---------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from world_redis.messages import Delivery, Held, Kind
 
 from .delivery import StepDelivery, about, bury, is_readable, pass_on_cancel
 from .host import Host
+from .queued import QueuedSteps
 from .session import Session
 
 log = logging.getLogger("worker.intake")
@@ -36,6 +37,7 @@ class Intake:
         self._busy: dict[str, asyncio.Task[Any]] = {}  # sessions whose job runs
         # Not by message: one taken again has two, until the first ends, and after a fail-over of one number.
         self._steps: dict[StepDelivery, Held] = {}
+        self._queued = QueuedSteps(host)
         self._others: set[asyncio.Task[Any]] = set()
         self._taking = False  # a take is on its way, and may bring something
         self._crowded = False  # a poison suspect waits for us to be empty
@@ -240,7 +242,7 @@ class Intake:
         return found
 
     def _serve_step(self, delivery: Delivery) -> None:
-        step = StepDelivery(delivery, self._host)
+        step = StepDelivery(delivery, self._host, self._queued)
         self._steps[step] = delivery.held
         self._host.ports.spawn(self._serve_and_forget(delivery, step), f"step {delivery.message_id}")
 

@@ -1,8 +1,9 @@
--- A queued step's message was delivered: may its body run here, now?
+-- Messages of queued steps of one run were delivered: may their bodies run here, now? Each is judged by itself.
 --
 -- runs     1: the run
--- ARGV[3]  [1 run id, 2 message id, 3 number, 4 consumer, 5 step id]
--- Answers  [word, epoch slot, ms left, starts, errors, crashes, first start ms, run status, cancel requested 0/1, now]
+-- ARGV[3]  [1 run id, 2 consumer, 3 list of [message id, number, step id]]
+-- Answers  ['ok', run status, cancel requested 0/1, now, a claim for each]
+--   claim  [word, epoch slot, ms left, starts, errors, crashes, first start ms]
 --   ok          step_started is written and stamped with this delivery; the rescue is armed
 --   owned       it runs under another live delivery: this message is settled, the rescue ensured
 --   exists      the step has ended: the run's wake is ensured, this message settled
@@ -20,50 +21,59 @@
 local refused = tick()
 if refused ~= 'ok' then return pack({ refused }) end
 
-local run, id = run_load(1, A[1]), A[5]
-local held, m = message_held(A[2], A[3], A[4])
-local step = run.status ~= 'absent' and entity_load(run, id)
+local run = run_load(1, A[1])
 
-local function reply(word, slot, left)
-  local e = step or {}
-  return pack({
-    word, slot or 0, left or 0, e.starts or 0, e.errors or 0, e.crashes or 0,
-    e.first or 0, run.status, run.cancel == '1' and 1 or 0, now,
-  })
+local function judge(step, id, m)
+  if run.status == 'absent' then return 'not_found', 0 end
+  if run.finished then return rule_finished('ss'), 0 end
+  local answer = rule_answer('ss', entity_state(run, id, step))
+  if answer ~= 'ok' then return answer, 0 end
+  return step_claim(run, step, m.id, m.number, m.holder)
 end
 
-if held ~= 'ok' then return reply(held) end
-if m.seq > 0 then -- a resend of this very claim, or a claim by somebody who lost count
-  local recorded = unpack_value(m.answer)
-  if m.seq == 1 and recorded[1] == MARK then return reply('ok', recorded[2]) end
-  return reply('lost')
-end
-
-local answer, left = nil, 0
-if run.status == 'absent' then
-  answer = 'not_found'
-elseif run.finished then
-  answer = rule_finished('ss')
-else
-  answer = rule_answer('ss', entity_state(run, id, step))
-  if answer == 'ok' then answer, left = step_claim(run, step, m.id, m.number, m.holder) end
-end
-
-if answer == 'too_early' then
-  message_displace(m)
-  message_return(m, now + left)
-  return reply(answer, 0, left)
-elseif answer ~= 'ok' then
+local function refuse(m, answer, left)
+  if answer == 'too_early' then
+    message_displace(m)
+    message_return(m, now + left)
+    return
+  end
   message_settle(run.status ~= 'absent' and run or nil, m)
   if answer == 'exists' then wake(run) end
   if answer == 'owned' then rescue_ensure(run) end
-  return reply(answer, 0, left)
 end
 
-local slot = step_start(run, id, step, 'queue', m.id, m.number)
-m.seq, m.answer = 1, pack({ MARK, slot })
-message_save(m)
+local claimed = {} -- message ids: two deliveries of one number, after a fail-over, are not two executions
+
+-- Answer, epoch slot, ms left.
+local function claim(step, id, message, number)
+  local held, m = message_held(message, number, A[2])
+  if held ~= 'ok' then return held, 0, 0 end
+  if m.seq > 0 then -- a resend of this very claim, or a claim by somebody who lost count
+    local recorded = unpack_value(m.answer)
+    if m.seq ~= 1 or recorded[1] ~= MARK or claimed[m.id] then return 'lost', 0, 0 end
+    claimed[m.id] = true
+    return 'ok', recorded[2], 0
+  end
+  local answer, left = judge(step, id, m)
+  if answer ~= 'ok' then
+    refuse(m, answer, left)
+    return answer, 0, left
+  end
+  local slot = step_start(run, id, step, 'queue', m.id, m.number)
+  m.seq, m.answer = 1, pack({ MARK, slot })
+  message_save(m)
+  claimed[m.id] = true
+  return 'ok', slot, 0
+end
+
+local claims = {}
+for i, asked in ipairs(A[3]) do
+  local step = run.status ~= 'absent' and entity_load(run, asked[3])
+  local word, slot, left = claim(step, asked[3], asked[1], asked[2])
+  local e = step or {}
+  claims[i] = { word, slot, left, e.starts or 0, e.errors or 0, e.crashes or 0, e.first or 0 }
+end
 rescue_save(run)
 entities_save(run)
 run_save(run)
-return reply('ok', slot)
+return pack({ 'ok', run.status, run.cancel == '1' and 1 or 0, now, claims })
