@@ -51,7 +51,7 @@ async def test_the_wake_of_a_queued_steps_end_tells_it(kit: StoreKit) -> None:
     await kit.queued_step(session)
     await session.send(settles=[session.held])
     step = await kit.take_one("c3")
-    claim = await kit.queue("c3").claim(step)
+    (claim,) = await kit.queue("c3").claim([step])
     done = Fact(E.STEP_COMPLETED, "s1", b"out", epoch=claim.epoch)
     await Session(kit, session.run_id, step, "c3", seq=1).send(facts=[done], settles=[step.held])
     event = await _told(kit, session.run_id)
