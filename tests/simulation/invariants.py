@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from worker.runtime.body import Body
-from world_redis.events import EventType
+from world_redis.events import Event, EventType
 from world_redis.liveness import PartitionState, RunState, check
 from world_redis.messages import RunContext
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .people import SimRun
     from .schedule import Schedule
 
-_STEP_ENDS = (EventType.STEP_COMPLETED, EventType.STEP_FAILED)
+_STEP_ENDS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 
 
 def at_every_step(schedule: Schedule, state: PartitionState) -> Iterator[str]:
@@ -86,11 +87,20 @@ def _outcome(run: SimRun, found: RunState, *, tight: bool) -> Iterator[str]:
         yield f"{run.id} {part.workflow.name}{part.args} failed: {last.data!r}"
     elif status == "cancelled" and not (run.cancelled or run.terminated or run.orphaned):
         yield f"{run.id} {part.workflow.name} is {status}, and nobody asked for it"
-    if status == "cancelled" and not run.terminated and part.workflow.name == "tidy":
-        created = [event.id for event in found.log or () if event.type is EventType.STEP_CREATED]
-        ends = {event.id for event in found.log or () if event.type in _STEP_ENDS}
-        if not created or created[-1] not in ends:
-            yield f"{run.id} was cancelled and has not tidied up"
+    tidies = status == "cancelled" and not run.terminated and part.workflow.name == "tidy"
+    if tidies and not _has_tidied(found.log or ()):
+        yield f"{run.id} was cancelled and has not tidied up"
+
+
+def _has_tidied(log: Sequence[Event]) -> bool:
+    """Did the last step, which tidies up, end? The word to cancel may stop even that one when the run had
+    come to its end by itself: with its payload and its first step's end."""
+    created = [event.id for event in log if event.type is EventType.STEP_CREATED]
+    ends = {event.id for event in log if event.type in _STEP_ENDS}
+    if created and created[-1] in ends:
+        return True
+    before = {event.type for event in takewhile(lambda e: e.type is not EventType.RUN_CANCEL_REQUESTED, log)}
+    return EventType.HOOK_RECEIVED in before and bool(before & _STEP_ENDS)
 
 
 def _workers(schedule: Schedule) -> Iterator[str]:
