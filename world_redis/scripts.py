@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,8 @@ import msgpack
 from .ids import new_mark
 from .keys import Keys
 
+# One for all: to make a packer costs more than to pack a small value.
+_pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=False).pack
 _LUA = Path(__file__).parent / "lua"
 # A full server must not lapse every lease, nor keep what frees memory waiting.
 _FLAGS = dict.fromkeys(("run_read", "queue_stats"), "no-writes") | dict.fromkeys(
@@ -146,8 +148,7 @@ def script_call(
 
 def pack_lua(value: object) -> bytes:
     """MessagePack as the server's Lua reads it: bytes and text are the same raw strings there."""
-    packed: bytes = msgpack.packb(value, use_bin_type=False)
-    return packed
+    return _pack(value)
 
 
 @lru_cache(maxsize=1024)

@@ -26,7 +26,6 @@ from asyncio import events
 from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
 from hashlib import blake2b
@@ -117,8 +116,8 @@ class BodyLoop(asyncio.AbstractEventLoop):
         self.dropping = False
         self.turns = 0  # since the last new call or delivered event
         self.escaped: BaseException | None = None  # SystemExit or KeyboardInterrupt of a task
-        self.generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
         self.abandoned: list[AsyncGenerator[Any, Any]] = []
+        self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] | None = None  # most bodies have none
         self._ready: deque[asyncio.Handle] = deque()
         self._count = 0
         self._base = int.from_bytes(blake2b(run_id.encode(), digest_size=5).digest()) << 16
@@ -148,9 +147,10 @@ class BodyLoop(asyncio.AbstractEventLoop):
             pass
         finally:
             while watch.armed:
-                # The interruption may come now, when the body has just come to rest.
-                with suppress(BodyInterrupted):
+                try:
                     watch.disarm()
+                except BodyInterrupted:  # it may come now, when the body has just come to rest
+                    continue
             sys.set_asyncgen_hooks(*hooks)
             events._set_running_loop(outer)
             if outer is not None and task is not None:
@@ -338,8 +338,15 @@ class BodyLoop(asyncio.AbstractEventLoop):
 
     # --- asynchronous generators ------------------------------------------------------------------
 
+    @property
+    def generators(self) -> list[AsyncGenerator[Any, Any]]:
+        """Those that are suspended, whoever holds them, and those that nobody holds any more."""
+        return [*(self._generators or ()), *self.abandoned]
+
     def _generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self.generators.add(generator)
+        if self._generators is None:
+            self._generators = weakref.WeakSet()
+        self._generators.add(generator)
 
     def _generator_abandoned(self, generator: AsyncGenerator[Any, Any]) -> None:
         if self.is_running() and not self.dropping:

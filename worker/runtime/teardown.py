@@ -34,10 +34,11 @@ def tear_down(loop: BodyLoop) -> int:
             if unclosed:
                 survivors.extend((task, *unclosed))
                 left.append(where_of(unclosed[0]) or task.get_name())
-        for generator in [*loop.generators, *loop.abandoned]:
+        for generator in loop.generators:
             _close_generator(loop, generator)
 
-    loop.drive(close)
+    if tasks or loop.generators:
+        loop.drive(close)
     loop.abandoned.clear()
     if left:
         log.warning("a dropped body could not be closed: %s", "; ".join(left))
