@@ -8,7 +8,7 @@ seem to have no message, the places where messages wait are walked as well.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from .entities import MessageState
@@ -24,11 +24,21 @@ class Sweep(NamedTuple):
     healed: list[str]  # runs that were woken
 
 
-async def sweep(world: CommandCaller, partition: int, previous: Mapping[str, int]) -> Sweep:
+async def _go_on() -> None:
+    """No rest."""
+
+
+async def sweep(
+    world: CommandCaller,
+    partition: int,
+    previous: Mapping[str, int],
+    *,
+    rest: Callable[[], Awaitable[None]] = _go_on,
+) -> Sweep:
     """Wake the runs of a partition that break the liveness invariant, and did so with the same head at the
     sweep before (`previous`: its sightings): a partition is not read at one moment, so one
-    sighting is none."""
-    suspects = await _suspects(world, partition)
+    sighting is none. `rest` is awaited after every page of open runs."""
+    suspects = await _suspects(world, partition, rest)
     await _acquit(world, partition, suspects)
     sightings = {id: found.run.head for id, found in suspects.items()}
     healed = []
@@ -38,7 +48,9 @@ async def sweep(world: CommandCaller, partition: int, previous: Mapping[str, int
     return Sweep(sightings, healed)
 
 
-async def _suspects(world: CommandCaller, partition: int) -> dict[str, RunState]:
+async def _suspects(
+    world: CommandCaller, partition: int, rest: Callable[[], Awaitable[None]]
+) -> dict[str, RunState]:
     """The open runs whose way forward none of the messages in their `out` is. Most are being worked on."""
     suspects: dict[str, RunState] = {}
     async for ids in _members(world, world.keys.partition(partition)[2]):
@@ -46,6 +58,7 @@ async def _suspects(world: CommandCaller, partition: int) -> dict[str, RunState]
             found = await read_run(world, partition, id)
             if found is not None and not await _goes_on(world, partition, id, found):
                 suspects[id] = found
+        await rest()
     return suspects
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.lua.kit import Session, StoreKit
 from tests.lua.test_ends import _family
+from worker.runtime.sweeper import RESTS, Pace
 from world_redis.scripts import ScriptCall
 from world_redis.sweep import sweep
 from world_redis.world import RedisWorld
@@ -109,3 +111,30 @@ async def test_a_sweep_never_holds_all_open_runs(kit: StoreKit, due_in: int) -> 
     assert (await sweep(heard, 0, {})).sightings == {}
     assert heard.longest < len(ids)
     kit.tolerated.add("out")
+
+
+async def test_a_sweep_rests_after_every_page(kit: StoreKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("world_redis.sweep._PAGE", 20)
+    await asyncio.gather(*(kit.start() for _ in range(200)))  # a small set is answered whole
+    heard, rests = _Heard(kit.world), list[int]()
+
+    async def rest() -> None:
+        rests.append(len(heard.asked))
+
+    await sweep(heard, 0, {}, rest=rest)
+    assert len(rests) >= 5
+    assert max(after - before for before, after in pairwise([0, *rests])) < len(heard.asked) / 3
+
+
+async def test_a_job_keeps_to_its_share_of_the_time() -> None:
+    clock, slept = [100.0], list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+
+    pace = Pace(lambda: clock[0], sleep)
+    for worked in (2.0, 0.5):
+        clock[0] += worked
+        await pace.rest()
+    assert slept == [2.0 * RESTS, 0.5 * RESTS]
