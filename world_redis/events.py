@@ -40,6 +40,10 @@ class Answer(StrEnum):
     INVALID = "invalid"  # a value the store refuses (a cap was exceeded)
 
 
+# What a writer is told whose delivery does not hold its message.
+NOT_HELD = frozenset({Answer.SUPERSEDED, Answer.LOST, Answer.GONE})
+
+
 class EventType(StrEnum):
     """The event types, in the order of a run's life."""
 

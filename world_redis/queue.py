@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .events import Answer
+from .events import NOT_HELD, Answer
 from .ids import new_mark, partition_of
 from .log import news_of
 from .messages import Delivery, Held, Kind
 from .scripts import Caller, ScriptCall, script_call
 from .transition import Epoch
+
+# Answers to a renewal after which the delivery is renewed no longer. One that is `over` is still held.
+NOT_RENEWED: frozenset[str] = NOT_HELD | {"over"}
 
 
 class Taken(NamedTuple):
@@ -51,6 +54,7 @@ class Queue:
         return Taken([_delivery(row, partition, reply[4]) for row in reply[1]], reply[2], reply[3] == 1)
 
     async def renew(self, partition: int, held: Sequence[Held]) -> list[str]:
+        """Begin the leases of `held` anew. One word each (see `renewed`)."""
         return renewed(await self._call(renewal(self._consumer, partition, held)))
 
     async def claim(self, deliveries: Sequence[Delivery], *, mark: bytes | None = None) -> list[Claim]:
@@ -135,7 +139,7 @@ def renewal(consumer: str, partition: int, held: Sequence[Held]) -> ScriptCall:
 
 
 def renewed(reply: Sequence[Any]) -> list[str]:
-    """One word per delivery. Of a renewal: ok · cancel · stop · over · superseded · lost · gone."""
+    """One word per delivery. Of a renewal: ok · cancel · stop, or one of `NOT_RENEWED`."""
     return [word.decode() for word in reply[1]]
 
 

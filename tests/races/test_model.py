@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.lua.kit import LEASE, RETENTION, A, E, StoreKit
-from world_redis.events import FINISHED
+from world_redis.events import FINISHED, NOT_HELD
 from world_redis.ids import new_mark
 from world_redis.log import Snapshot
 from world_redis.messages import Delivery, Kind
@@ -32,7 +32,7 @@ from world_redis.transition import (
 )
 
 STEPS = 300
-OVER = (A.SUPERSEDED, A.LOST, A.GONE, A.NOT_FOUND, A.EXPIRED)
+OVER = NOT_HELD | {A.NOT_FOUND, A.EXPIRED}
 
 
 @dataclass

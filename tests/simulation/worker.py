@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from worker.executors.asynchronous import AsyncExecutor
 from worker.runtime.host import Host, Limits, Slots
 from worker.runtime.intake import Intake
-from worker.runtime.keeper import OVER, Holdings
+from worker.runtime.keeper import Holdings
 from worker.runtime.stepcall import StepRunner
 from worker.runtime.telemetry import Telemetry
 from worker.sdk.registry import Workflows
@@ -18,7 +18,7 @@ from world_redis.hooks import HookAddress, Tokens
 from world_redis.log import Limits as LogLimits
 from world_redis.log import Log
 from world_redis.messages import Held
-from world_redis.queue import Queue, renewal, renewed
+from world_redis.queue import NOT_RENEWED, Queue, renewal, renewed
 from world_redis.scripts import ScriptCall
 
 from .store import PARTITION, at_once
@@ -197,7 +197,7 @@ class SimWorker:
                     self._tell(partition, item, word)
 
     def _tell(self, partition: int, held: Held, word: str) -> None:
-        if word in OVER:
+        if word in NOT_RENEWED:
             self.holdings.drop(partition, held)
         elif (held, word) in self._told:
             return

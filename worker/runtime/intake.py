@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from world_redis.events import NOT_HELD
 from world_redis.messages import Delivery, Held, Kind
 
 from .delivery import StepDelivery, about, bury, is_readable, pass_on_cancel
@@ -21,7 +22,6 @@ from .session import Session
 
 log = logging.getLogger("worker.intake")
 
-_NOT_OURS = ("superseded", "gone", "lost")  # answers to a renewal
 _SECOND_LOOK = 0.1  # seconds after which slots count as held by long steps
 
 
@@ -156,7 +156,7 @@ class Intake:
         from a server that is as slow once more is given back."""
         asked = self._host.ports.now()
         words = await self._host.queue.renew(partition, [delivery.held for delivery in deliveries])
-        kept = [d for d, word in zip(deliveries, words, strict=True) if word not in _NOT_OURS]
+        kept = [d for d, word in zip(deliveries, words, strict=True) if word not in NOT_HELD]
         if kept and self._is_late(asked):
             log.warning("taken too late to begin", extra={"deliveries": len(kept)})
             await self._host.queue.defer(partition, [delivery.held for delivery in kept])

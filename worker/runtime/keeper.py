@@ -38,7 +38,7 @@ from redis.retry import Retry
 from world_redis.keys import Keys
 from world_redis.link import connection_options
 from world_redis.messages import Held
-from world_redis.queue import renewal, renewed
+from world_redis.queue import NOT_RENEWED, renewal, renewed
 from world_redis.scripts import SCRIPTS, Switches, command, unpack_reply
 
 log = logging.getLogger("worker.keeper")
@@ -46,7 +46,6 @@ log = logging.getLogger("worker.keeper")
 STALLED_EXIT_CODE = 70
 _PING = 0.25  # seconds between two looks at the event loop
 _NOTED_STALL = 1.0  # seconds of silence worth a log line
-OVER = ("superseded", "gone", "lost", "over")  # answers after which a delivery cannot be renewed any more
 
 Word = Callable[[str, int, str], None]  # (message id, number, word), called on the event loop
 
@@ -159,7 +158,7 @@ class Keeper:
         lease: seconds; renewals happen at a third of it.
         queues: partition → queue names its keys are needed of.
         on_word: called on the event loop for every answer but ``ok``: ``cancel`` and ``stop`` (each once a
-            delivery), or ``superseded gone lost over``, after which the delivery is in `holdings` no longer.
+            delivery), or one of `NOT_RENEWED`, after which the delivery is in `holdings` no longer.
         stall_after: seconds of a silent loop that end the process; None: never (debugging).
         on_round_trip: called in the keeper's thread for every renewal sent.
     """
@@ -249,7 +248,7 @@ class Keeper:
         return whole
 
     def _tell(self, partition: int, held: Held, word: str) -> None:
-        if word in OVER:
+        if word in NOT_RENEWED:
             self._holdings.drop(partition, held)
         elif (held, word) in self._told:
             return

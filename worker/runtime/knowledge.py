@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from world_redis.events import Event, EventType, Position
+from world_redis.events import FINISHED, Event, EventType, Position
 from world_redis.log import Snapshot
 from world_redis.messages import Delivery, News, RunContext, unpack_run_message
 from world_redis.transition import Fact, Table
@@ -19,8 +19,7 @@ from .host import Host
 
 log = logging.getLogger("worker.session")
 
-FINISHED = ("completed", "failed", "cancelled")
-OVER = (*FINISHED, "parked", "absent")  # nothing to plan
+OVER = FINISHED | {"parked", "absent"}  # nothing to plan
 
 
 class Knowledge:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from world_redis.events import Answer
+from world_redis.events import NOT_HELD, Answer
 from world_redis.ids import new_mark
 from world_redis.log import NOTHING_NEW
 from world_redis.messages import Delivery, Held
@@ -20,8 +20,6 @@ from world_redis.transition import Fact, Reply, Transition
 
 from .host import Host
 from .together import Together
-
-_NOT_SETTLED = (Answer.STALE, Answer.SUPERSEDED, Answer.LOST, Answer.GONE)
 
 
 class QueuedEnd(NamedTuple):
@@ -50,7 +48,7 @@ class QueuedSteps:
     async def _record(self, ends: Sequence[QueuedEnd]) -> Sequence[Answer]:
         facts = [end.fact for end in ends]
         reply = await self._append(ends[0], 2, facts, [end.held for end in ends])
-        if reply.answer in _NOT_SETTLED:
+        if reply.answer is Answer.STALE or reply.answer in NOT_HELD:
             await self._settle_apart(ends, reply.answer)
         return reply.facts or [reply.answer] * len(ends)
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from world_redis.events import Answer, EventType, Position
+from world_redis.events import FINISHED, NOT_HELD, Answer, EventType, Position
 from world_redis.ids import new_mark, partition_of
 from world_redis.log import NOTHING_NEW
 from world_redis.messages import DEADLINE, REASONS, TIMER, Delivery, Held
@@ -40,15 +40,13 @@ from .deferral import Deferral
 from .executions import Executions
 from .hand import Hand
 from .host import Host
-from .knowledge import FINISHED, Knowledge
+from .knowledge import Knowledge
 from .leaving import Leaving
 from .planning import Planning
 from .refusal import Refusal, refusal_of, refusal_of_run
 from .tokens import ChosenTokens
 
 log = logging.getLogger("worker.session")
-
-_NOT_OURS = (Answer.SUPERSEDED, Answer.LOST, Answer.GONE)
 
 
 class Session:
@@ -362,7 +360,7 @@ class Session:
         known = self._known
         self._commit.record_ends(transition, reply)
         self._commit.look_at_progress(reply)
-        if reply.answer in _NOT_OURS and self._commit.is_lost(reply, transition):
+        if reply.answer in NOT_HELD and self._commit.is_lost(reply, transition):
             raise CarrierLost(reply.answer.value)
         written = reply.answer is Answer.OK
         on_news = ahead and not transition.facts

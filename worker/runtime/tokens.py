@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from world_redis.events import FINISHED
 from world_redis.hooks import HookAddress
 from world_redis.log import NOTHING_NEW
 
 from ..core.calls import Call, HookCall
 from .host import Host
-from .knowledge import FINISHED
 
 
 class ChosenTokens:
