@@ -91,7 +91,7 @@ class Chain:
         if reply.answer != "ok":
             raise RuntimeError(f"the floor's transition was answered {reply.answer}")
         self._seen, self._position = reply.head, reply.position
-        self._epoch = reply.epochs[f"s{self._steps}"]
+        self._epoch = reply.starts[f"s{self._steps}"].epoch
 
     async def _timed(self, call: ScriptCall) -> list[Any]:
         queues = self._world.queues(call.partition)

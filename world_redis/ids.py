@@ -18,7 +18,6 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32
 _VALUE = {char: number for number, char in enumerate(_ALPHABET)}
 _RUN_ID = re.compile(r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _KINDS = {"s": "step_", "w": "wait_", "h": "hook_", "p": "patch_"}
-_SHORT = {prefix: kind for kind, prefix in _KINDS.items()}
 
 
 def _encode(number: int, length: int) -> str:
@@ -70,15 +69,6 @@ def event_id(slot: int) -> str:
 def long_id(short: str) -> str:
     """``s12`` → ``step_`` and 26 digits."""
     return f"{_KINDS[short[0]]}{int(short[1:]):026d}"
-
-
-def short_id(long: str) -> str:
-    """The inverse of `long_id`. Raises ValueError when `long` is not a correlation id."""
-    prefix, _, digits = long.rpartition("_")
-    kind = _SHORT.get(prefix + "_")
-    if kind is None or len(digits) != 26 or not digits.isdigit():
-        raise ValueError(f"{long!r} is not a correlation id (step_, wait_ or hook_ and 26 digits)")
-    return f"{kind}{int(digits)}"
 
 
 def idempotency_key(run_id: str, short: str) -> str:

@@ -189,11 +189,10 @@ def _reply(reply: Sequence[Any], transition: Transition) -> Reply:
         position=Position(*reply[7]),
         status=reply[8].decode(),
         cancel_requested=reply[9] == 1,
-        events=[event_of(entry) for entry in reply[10]] + _written(reply[15], reply[6], transition),
+        events=[event_of(entry) for entry in reply[10]] + _written(reply[14], reply[6], transition),
         more=reply[11] == 1,
         table=table_of(reply[12]),
-        rescue_armed=reply[13],
-        parked=reply[14].decode(),
+        parked=reply[13].decode(),
     )
 
 
@@ -231,13 +230,12 @@ def news_of(raw: bytes) -> News:
 def table_of(raw: Any) -> Table | None:
     if raw == 0:
         return None
-    steps, waits, hooks, rescue, timer = raw
+    steps, waits, hooks, rescue = raw
     return Table(
         steps=tuple(_open_step(row) for row in steps),
         waits=tuple(OpenWait(row[0].decode(), int(row[1])) for row in waits),
         hooks=tuple(OpenHook(row[0].decode(), row[1].decode()) for row in hooks),
         rescue_armed=rescue == 1,
-        timer_due=int(timer),
     )
 
 

@@ -119,11 +119,12 @@ class OpenHook(NamedTuple):
 
 
 class Table(NamedTuple):
+    """The open entities of a run, as the store sees them now."""
+
     steps: tuple[OpenStep, ...]
     waits: tuple[OpenWait, ...]
     hooks: tuple[OpenHook, ...]
     rescue_armed: bool
-    timer_due: int  # ms; 0 when no timer waits
 
 
 class Start(NamedTuple):
@@ -151,12 +152,7 @@ class Reply:
     events: list[Event]  # after `seen`: of others at most 500 or 256 KiB, then those of this transition
     more: bool  # there are later ones
     table: Table | None = None
-    rescue_armed: int = 0  # this transition newly armed the rescue (0 or 1)
     parked: str = ""  # reason, when the run is parked
-
-    @property
-    def epochs(self) -> dict[str, Epoch]:
-        return {id: start.epoch for id, start in self.starts.items()}
 
     @staticmethod
     def nothing(answer: Answer) -> Reply:

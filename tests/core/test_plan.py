@@ -120,7 +120,7 @@ def open_step(number: int, state: str, mode: str = "", **given: Any) -> OpenStep
 def recorded(*steps: OpenStep, **given: Any) -> Scene:
     """A scene whose body waits for these recorded steps."""
     calls: dict[str, Call] = {each.id: step(int(each.id[1:])) for each in steps}
-    return scene(open=calls, table=Table(steps, (), (), True, 0), **given)
+    return scene(open=calls, table=Table(steps, (), (), True), **given)
 
 
 def written(made: Plan) -> list[tuple[E, str]]:

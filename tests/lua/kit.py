@@ -77,7 +77,7 @@ class Session:
 
     def learn(self, reply: Reply) -> None:
         self.seen, self.position = reply.head, reply.position
-        self.epochs |= reply.epochs
+        self.epochs |= {id: start.epoch for id, start in reply.starts.items()}
 
     async def inline(self, *ids: str) -> Reply:
         """Create and start steps here."""
@@ -195,6 +195,11 @@ class StoreKit:
         out = state.runs[run_id].out.values() if run_id in state.runs else ()
         mine = [m for m in state.messages.values() if m.run == run_id]
         return {m.key + ("" if m.id in out else "*"): m.state for m in mine}
+
+    async def waits_under(self, run_id: str, key: str) -> str:
+        """Id of the message that waits under a key of the run; "": none does."""
+        id = await self.world.command("HGET", self.world.keys.run(partition_of(run_id), run_id)[3], key)
+        return id.decode() if id else ""
 
     # -- the keyspace ------------------------------------------------------------------------------
 

@@ -286,7 +286,7 @@ async def test_with_the_queue_backstop_off_only_queued_steps_are_restamped(kit: 
 async def test_a_step_that_does_not_run_is_failed_by_who_names_no_epoch(kit: StoreKit) -> None:
     session = await kit.session()
     await kit.queued_step(session)
-    wrong = Fact(E.STEP_FAILED, "s1", epoch=(await session.inline("s2")).epochs["s2"])
+    wrong = Fact(E.STEP_FAILED, "s1", epoch=(await session.inline("s2")).starts["s2"].epoch)
     assert (await session.send(facts=[wrong])).facts == [A.SUPERSEDED]
     assert (await session.send(facts=[Fact(E.STEP_COMPLETED, "s1")])).facts == [A.SUPERSEDED]
     assert (await session.send(facts=[Fact(E.STEP_FAILED, "s1")])).facts == [A.OK]

@@ -17,10 +17,11 @@ async def _lose_owner(kit: StoreKit, session: Session) -> None:
 
 async def test_it_is_armed_with_the_start_and_goes_with_the_last_end(kit: StoreKit) -> None:
     session = await kit.session()
-    reply = await session.inline("s1", "s2")
-    assert reply.rescue_armed == 1
-    reply = await session.inline("s3")
-    assert reply.rescue_armed == 0, "one for all"
+    await session.inline("s1", "s2")
+    armed = await kit.waits_under(session.run_id, "rescue")
+    assert armed
+    await session.inline("s3")
+    assert await kit.waits_under(session.run_id, "rescue") == armed, "one for all"
     for id in ("s1", "s3"):
         await session.send(facts=[session.done(id)])
         assert "rescue" in await kit.waiting(session.run_id)
@@ -31,14 +32,14 @@ async def test_it_is_armed_with_the_start_and_goes_with_the_last_end(kit: StoreK
 async def test_steps_that_follow_each_other_leave_it_alone(kit: StoreKit) -> None:
     session = await kit.session()
     await session.inline("s1")
-    before = await kit.waiting(session.run_id)
-    reply = await session.send(
+    armed = await kit.waits_under(session.run_id, "rescue")
+    await session.send(
         facts=[session.done("s1")],
         advanced=True,
         decisions=[Decision(E.STEP_CREATED, "s2"), Decision(E.STEP_STARTED, "s2", mode="inline")],
     )
-    assert reply.rescue_armed == 0
-    assert await kit.waiting(session.run_id) == before
+    assert await kit.waits_under(session.run_id, "rescue") == armed
+    assert await kit.waiting(session.run_id) == {"wake": "f", "rescue": "d"}
 
 
 async def test_while_the_owner_lives_it_moves_on(kit: StoreKit) -> None:
@@ -143,7 +144,9 @@ async def test_a_session_can_ensure_it(kit: StoreKit) -> None:
     session = await kit.session()
     await session.inline("s1", "s2")
     await _lose(kit, session.run_id, "rescue")
-    reply = await session.send(sends=[Send(Kind.RESCUE, "rescue", "default")])
-    assert reply.rescue_armed == 1
-    reply = await session.send(sends=[Send(Kind.RESCUE, "rescue", "default")])
-    assert reply.rescue_armed == 0
+    lost = await kit.waits_under(session.run_id, "rescue")
+    await session.send(sends=[Send(Kind.RESCUE, "rescue", "default")])
+    armed = await kit.waits_under(session.run_id, "rescue")
+    assert armed not in ("", lost)
+    await session.send(sends=[Send(Kind.RESCUE, "rescue", "default")])
+    assert await kit.waits_under(session.run_id, "rescue") == armed

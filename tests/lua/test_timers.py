@@ -43,7 +43,7 @@ async def test_a_wait_nobody_listens_to_goes_without_an_event(kit: StoreKit) -> 
     await session.send(decisions=waits, sends=[_timer(HOUR)])
     before = await kit.types(session.run_id)
     reply = await session.send(withdraws=["w1", "w2", "timer"], table=True)
-    assert reply.table is not None and (reply.table.waits, reply.table.timer_due) == ((), 0)
+    assert reply.table is not None and reply.table.waits == ()
     assert await kit.types(session.run_id) == before
     assert await kit.waiting(session.run_id) == {"wake": "f"}
     await kit.clock.advance(2 * HOUR)
@@ -62,16 +62,3 @@ async def test_a_thousand_time_limits_leave_one_timer(kit: StoreKit) -> None:
     await kit.queue().renew(0, [session.held])
     await kit.clock.advance(1)
     assert [delivery.key for delivery in await kit.take("c2") if delivery.key == "timer"] == ["timer"]
-
-
-async def test_the_table_tells_when_the_timer_is_due(kit: StoreKit) -> None:
-    session = await kit.session()
-    await session.send(sends=[_timer(HOUR)])
-    assert (await session.send(sends=[_timer(500)], table=True)).table.timer_due == kit.clock.now + 500  # type: ignore[union-attr]
-    await kit.clock.advance(500)
-    await kit.take("c2", runs=0, steps=0)
-    reply = await session.send(table=True)
-    assert reply.table is not None and reply.table.timer_due == kit.clock.now, "ready: due now"
-    await kit.take("c2")
-    reply = await session.send(table=True)
-    assert reply.table is not None and reply.table.timer_due == 0, "handed out: it waits no longer"

@@ -116,7 +116,7 @@ async def test_unsettled_still_writes_creates_starts_and_sends(kit: StoreKit) ->
         sends=[Send(Kind.STEP, "s2", "default")],
         settles=[session.held],
     )
-    assert (reply.answer, reply.unsettled, list(reply.epochs)) == (A.OK, True, ["s1"])
+    assert (reply.answer, reply.unsettled, list(reply.starts)) == (A.OK, True, ["s1"])
     assert (await kit.waiting(session.run_id))["s2"] == "r"
 
 
@@ -303,11 +303,11 @@ async def test_the_same_transition_twice_is_one(kit: StoreKit) -> None:
     )
     before = await kit.dump()
     again = await session.resend()
-    assert (again.answer, again.facts, again.decisions, again.epochs) == (
+    assert (again.answer, again.facts, again.decisions, again.starts) == (
         reply.answer,
         reply.facts,
         reply.decisions,
-        reply.epochs,
+        reply.starts,
     )
     assert again.events == reply.events
     assert await kit.dump() == before

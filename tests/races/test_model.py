@@ -333,7 +333,7 @@ class Model:
             **parts,
         )
         reply = await self.kit.log(work.consumer).append(work.last, queue="default")
-        work.running |= reply.epochs
+        work.running |= {id: start.epoch for id, start in reply.starts.items()}
         for fact, answer in zip(work.last.facts, reply.facts, strict=False):
             if answer in (A.OK, A.EXISTS, A.SUPERSEDED, A.EXPIRED):
                 work.running.pop(fact.id, None)

@@ -18,7 +18,6 @@ from worker.runtime.host import Limits
 from worker.runtime.stepcall import StepRun
 from worker.sdk.step import StepMetadata
 from world_redis.entities import MessageState
-from world_redis.ids import short_id
 from world_redis.messages import Held
 from world_redis.scripts import ScriptCall
 
@@ -453,7 +452,7 @@ class Schedule:
     def begin(self, worker: SimWorker, metadata: StepMetadata) -> Execution:
         """A step's code starts. While it runs nobody else may, unless its owner's lease is over."""
         slot = metadata.fencing_token & 0xFFFFF
-        step = short_id(metadata.step_id)
+        step = f"s{int(metadata.step_id.removeprefix('step_'))}"
         label = f"{self.names.run(metadata.run_id)}.{step} e{slot}"
         flight = worker.host.flights[metadata.run_id, step]
         execution = Execution(worker, metadata.run_id, step, flight, metadata.attempt, label)

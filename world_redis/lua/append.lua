@@ -118,7 +118,7 @@ local function reply(word, unsettled)
   return pack({
     word, unsettled and 1 or 0, fact_answers, decision_answers, starts, now, run.slot,
     { run.count, run.pslot, run.pmark }, run.status, run.cancel == '1' and 1 or 0, events, more and 1 or 0,
-    A[13] == 1 and table_told() or 0, run.armed or 0, run.parked, written,
+    A[13] == 1 and table_told() or 0, run.parked, written,
   })
 end
 

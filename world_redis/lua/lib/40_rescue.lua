@@ -16,7 +16,6 @@ local function rescue_arm(run, counts)
   if #owners == 0 then return end
   local m = message_publish('rescue', run.id, 'rescue', run_field(run, 'queue'), '', now + LEASE, owners)
   call('HSET', run.keys.out, 'rescue', m.id)
-  run.armed = 1
 end
 
 -- Carry out the changes gathered by rescue_owner. Starting the next inline step when one ends under the

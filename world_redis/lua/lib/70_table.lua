@@ -26,8 +26,5 @@ local function table_of(run)
       hooks[#hooks + 1] = { id, entity.token }
     end
   end
-  local timer = message_load(call('HGET', run.keys.out, 'timer'))
-  local timer_due = timer and timer.state == 'd' and num(call('ZSCORE', Q[timer.queue].delayed, timer.id)) or 0
-  if timer and timer.state == 'r' then timer_due = now end
-  return { steps, waits, hooks, rescue_armed(run) and 1 or 0, timer_due }
+  return { steps, waits, hooks, rescue_armed(run) and 1 or 0 }
 end
