@@ -107,7 +107,7 @@ class LiveWorker:
     build: str
     queues: list[str]
     concurrency: int
-    steps: int  # step bodies that run
+    steps: int  # whose code runs
     sessions: int  # runs it keeps in memory
     draining: bool
     lease: float  # seconds

@@ -86,7 +86,7 @@ class Settings(BaseSettings):
     async_step_completed: bool = Field(
         False, description="1: a step may begin before the end of the one before it is recorded"
     )
-    max_inline_steps: int = Field(3, ge=1, le=16, description="bodies one run may have in flight here")
+    max_inline_steps: int = Field(3, ge=1, le=16, description="steps one run may have in flight here")
 
     # --- limits -----------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class Queue:
         return renewed(await self._call(renewal(self._consumer, partition, held)))
 
     async def claim(self, deliveries: Sequence[Delivery], *, mark: bytes | None = None) -> list[Claim]:
-        """May the bodies of these queued steps of one run run here, now? One answer each. Anything but OK,
+        """May these queued steps of one run run here, now? One answer each. Anything but OK,
         SUPERSEDED and LOST has also settled the message or moved it to its due time."""
         mark = mark or new_mark()
         run_id, partition = deliveries[0].run_id, deliveries[0].partition

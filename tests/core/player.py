@@ -112,7 +112,7 @@ class Player:
             "fresh": [call.id for call in body.fresh],
             "open": sorted(body.open),
             "dropped": sorted(body.dropped),
-            "held": sorted(body.held),
+            "stopping": sorted(body.stopping),
             "outcome": body.outcome,
             "problem": body.problem,
             "position": body.position,

@@ -119,7 +119,7 @@ def test_a_cancelled_cancellable_step_releases_its_awaiter_when_it_has_ended() -
 
     player = Player(renew)
     player.fire("w1")
-    assert player.body.held == {"s1"}
+    assert player.body.stopping == {"s1"}
     assert player.body.dropped == set()
     assert player.open == ["step reserve (s1)"]
     player.complete("s1")

@@ -46,7 +46,7 @@ worker_options = [
     ),
     click.option(
         "-c", "--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True,
-        help="Step bodies at once.",
+        help="Steps at once.",
     ),
     click.option(
         "--metrics-port", type=click.IntRange(0, 65535), help="Of /metrics, /healthz, /readyz; 0: a free one."

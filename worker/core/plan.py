@@ -74,7 +74,7 @@ class Scene:
     dropped: Collection[str]  # nobody listens any more, not acted on yet
     outcome: Outcome | None
     here: Here
-    inline_free: int  # inline bodies this session may still start
+    inline_free: int  # inline steps this session may still start
     may_run: Callable[[str, str], bool]  # (step, queue): served, registered, local, a slot is free, no drain
     conflicts: Mapping[str, str]  # hook id → run that holds its token
     waits: Mapping[str, int]  # due times (ms) of recorded open waits

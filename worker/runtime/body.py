@@ -2,8 +2,8 @@
 
 `learn` takes the log, `run` delivers the decisive events one at a time, with the body quiet between
 two, and `fresh` is what it asks for beyond the log. Live and replay take this one path. `advance`
-goes ahead of the log: it delivers a fact that is about to be committed, and a later `learn` confirms
-it or finds the body *misled*; then it is dropped and another one is built from the log.
+goes ahead of the log: it delivers a fact that is about to be committed, or a wake's news, and a later
+`learn` confirms it or finds the body *misled*; then it is dropped and another one is built from the log.
 
 What can go wrong is found here, in the driver, and told through `problem`. It is never raised into
 user code, where an ``except Exception`` would swallow it.
@@ -103,12 +103,12 @@ class Body:
         return self._calls.dropped
 
     @property
-    def held(self) -> Set[str]:
+    def stopping(self) -> Set[str]:
         """Ids in `open` of cancellable steps whose awaiter was cancelled but waits for their end.
 
         Each is to be told to stop, and must end by an event: withdrawing it would hang the body.
         """
-        return self._calls.held
+        return self._calls.stopping
 
     @property
     def cancel_requested(self) -> bool:
@@ -133,12 +133,12 @@ class Body:
     @property
     def is_quiet(self) -> bool:
         """Whether it waits for events, and for nothing else: what it asked for and saw is in the log."""
-        wants = self._cursor.fresh or self.dropped or self.held or self._ahead
+        wants = self._cursor.fresh or self.dropped or self.stopping or self._ahead
         return not wants and self.outcome is None and self.problem is None
 
     @property
     def betting(self) -> bool:
-        """Whether it was advanced on facts that the log has not confirmed."""
+        """Whether it was advanced on what the log has not confirmed."""
         return bool(self._ahead)
 
     def waiting_for(self) -> tuple[str, ...]:

@@ -71,10 +71,10 @@ class CallFuture(BodyFuture):
 
     def cancel(self, msg: Any = None) -> bool:
         if not self.done() and not self._calls.release(self):
-            return True  # held: the task stays suspended until the step has ended
+            return True  # the task stays suspended until the step has ended
         return super().cancel(msg)
 
-    def cancel_held(self) -> None:
+    def cancel_now(self) -> None:
         """The step has ended; now the cancelled awaiter may go."""
         super().cancel()
 
@@ -100,7 +100,7 @@ class BodyCalls:
         )
         self.open: dict[str, Call] = {}  # not ended
         self.dropped: set[str] = set()  # of `open`: the awaiter was cancelled, nobody listens
-        self.held: set[str] = set()  # of `open`: it was cancelled too, but waits for the end
+        self.stopping: set[str] = set()  # of `open`: it was cancelled too, but waits for the end
         self.unit: int = 0  # deliveries so far; what is issued between two is recorded together
         self.replaying = False
         self.cancel_reason: str | None = None  # set by a cancel request
@@ -219,7 +219,7 @@ class BodyCalls:
             return True
         # What was issued since the last delivery is not recorded yet, in this and in every replay.
         if isinstance(call, StepCall) and call.cancellable and future.unit != self.unit:
-            self.held.add(call.id)
+            self.stopping.add(call.id)
             return False
         self._waiters.pop(call.id, None)
         self._drop(call.id)
@@ -317,9 +317,9 @@ class BodyCalls:
             return
         if isinstance(waiter, BodyTimer):
             self.loop.fire(waiter)
-        elif event.id in self.held:
-            self.held.discard(event.id)
-            waiter.cancel_held()
+        elif event.id in self.stopping:
+            self.stopping.discard(event.id)
+            waiter.cancel_now()
         elif event.type is EventType.STEP_FAILED:
             waiter.set_exception(self._error_of(call, unpack(Failed, event.data)))
             waiter.exception()  # nobody has to look at it: a child that was only started

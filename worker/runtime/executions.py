@@ -1,4 +1,4 @@
-"""The step bodies a session runs, and their ends that are not recorded yet."""
+"""The steps whose code a session runs, and their ends that are not recorded yet."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Executions:
         return self.running.keys() | self.ended.keys()
 
     @property
-    def mid_body(self) -> list[StepRun]:
-        """What runs under a claim of ours, or ahead of one that is on its way."""
+    def under_way(self) -> list[StepRun]:
+        """Steps whose code runs, under a claim of ours or ahead of one that is on its way."""
         early = self._early
         return [*self.running.values(), *([early.run] if early is not None and early.ending is None else [])]
 
@@ -152,16 +152,16 @@ class Executions:
 
     def signal(self) -> None:
         """The run was asked to cancel: steps may notice."""
-        for run in self.mid_body:
+        for run in self.under_way:
             run.signal()
 
     def finish(self) -> None:
         """The run has ended: steps may notice, and cancellable ones are stopped."""
-        for run in self.mid_body:
+        for run in self.under_way:
             run.finish()
 
     def interrupt(self) -> None:
-        for run in self.mid_body:
+        for run in self.under_way:
             run.interrupt()
 
     def cancel(self, ids: Iterable[str]) -> None:

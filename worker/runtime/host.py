@@ -60,7 +60,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Slots:
-    """Step bodies this process may run at once."""
+    """How many steps this process may run at once."""
 
     size: int
     taken: int = 0
@@ -99,7 +99,7 @@ class Host:
         return self.registry.find_step(name)
 
     def may_run(self, name: str, queue: str) -> bool:
-        """May this step's body start here now?"""
+        """May this step's code start here now?"""
         step = self.step(name)
         return (
             step is not None

@@ -36,7 +36,7 @@ class Leaving:
         carrier = self._hand.carrier
         if carrier not in leaving or self._known.over:
             return
-        running = self._executions.mid_body
+        running = self._executions.under_way
         if not running:
             return
         steps = ", ".join(run.order.id for run in running)
@@ -58,7 +58,7 @@ class Leaving:
         await self._give_back(held)
 
     async def abandon(self, refusal: Refusal | None = None) -> None:
-        """Stop our bodies, let go of what may still be ours, forget what we knew. What ends later is still
+        """Stop our steps, let go of what may still be ours, forget what we knew. What ends later is still
         recorded, if its epoch allows. Code in a thread cannot be stopped, so nothing is guarded here."""
         running = [*self._executions.running.values(), *self._executions.detached.values()]
         stopping = [run.over.wait() for run in running]

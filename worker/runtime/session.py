@@ -5,7 +5,7 @@ A session is an actor. Deliveries are *joined* to it and executions end into it;
     gather facts → advance the body when nothing else of the run is outstanding → plan → commit → learn
 
 It sends under its oldest message, the *carrier*. When the carrier turns out to be held by another delivery,
-the session stops its bodies, gives the rest back and forgets what it knew. A result is recorded even when
+the session stops its steps, gives the rest back and forgets what it knew. A result is recorded even when
 the body that waited for it was dropped.
 """
 
@@ -252,8 +252,8 @@ class Session:
         known = self._known
         if known.context is None:
             return []
-        cancelled = known.body.held if known.body is not None else frozenset[str]()
-        facts = self._executions.facts(known.context, known.now(), cancelled)
+        stopping = known.body.stopping if known.body is not None else frozenset[str]()
+        facts = self._executions.facts(known.context, known.now(), stopping)
         decides = bool(self._hand) and not self._draining
         if decides and self._refusal is None and self._verdict is None:
             facts += known.due_waits()
@@ -264,9 +264,9 @@ class Session:
         """Cancellable steps whose awaiter was cancelled: one that runs here is stopped, one that waits fails
         now; the body waits for the end either way."""
         body = self._known.body
-        if body is None or not body.held:
+        if body is None or not body.stopping:
             return []
-        recorded = body.held - {call.id for call in body.fresh}
+        recorded = body.stopping - {call.id for call in body.fresh}
         self._executions.cancel(recorded)
         waiting = recorded - self._executions.ids - self._failed
         self._failed |= waiting

@@ -68,7 +68,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("time_to_first_step_seconds", "histogram", "from the start of a run to its first step's code"),
     Metric("step_gap_seconds", "histogram", "from an inline step's end to the start of the next one"),
     # this process
-    Metric("in_flight", "gauge", "deliveries and step bodies in flight", ("kind",)),
+    Metric("in_flight", "gauge", "deliveries in flight, steps that run", ("kind",)),
     Metric("live_bodies", "gauge", "suspended bodies kept in memory"),
     Metric("round_trips_total", "counter", "script calls", ("script",)),
     Metric("loop_stall_seconds", "histogram", "times the event loop did not answer for a second or more"),

@@ -46,7 +46,7 @@ _LAST_GRACE = 5.0  # seconds that interrupted step code gets before the process 
 
 
 class Worker:
-    """Runs the workflows and steps of `registry` from `queues`, at most `concurrency` step bodies at once.
+    """Runs the workflows and steps of `registry` from `queues`, at most `concurrency` steps at once.
 
     `run` returns the process' exit code once `drain` was called and everything has been handed back.
     """

@@ -1,4 +1,4 @@
--- Messages of queued steps of one run were delivered: may their bodies run here, now? Each is judged by itself.
+-- Messages of queued steps of one run were delivered: may they run here, now? Each is judged by itself.
 --
 -- runs     1: the run
 -- ARGV[3]  [1 run id, 2 consumer, 3 list of [message id, number, step id]]
