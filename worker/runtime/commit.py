@@ -14,11 +14,7 @@ from ..core.dispatch import Row
 from ..core.plan import Plan
 from ..sdk.errors import InternalError
 from .counting import count_rows, tell_end
-from .executions import Executions
-from .hand import Hand
-from .host import Host
-from .knowledge import Knowledge
-from .tokens import ChosenTokens
+from .parts import Parts
 
 log = logging.getLogger("worker.session")
 
@@ -31,26 +27,16 @@ class CarrierLost(Exception):
 
 
 class Commit:
-    def __init__(
-        self,
-        host: Host,
-        hand: Hand,
-        executions: Executions,
-        known: Knowledge,
-        tokens: ChosenTokens,
-        guard: Callable[[Sequence[Held]], None],
-    ) -> None:
-        self._host = host
-        self._hand = hand
-        self._executions = executions
-        self._known = known
-        self._tokens = tokens
+    def __init__(self, parts: Parts, guard: Callable[[Sequence[Held]], None]) -> None:
+        """`guard` is told what is about to be settled (see `Leaving.guard`)."""
+        _, self._host, self._hand, self._executions, self._known, self._tokens = parts
         self._guard = guard
         self.late = False  # the latest answer took longer than a lease
         self._ended_at = 0.0  # when the last step code ended that the latest transition recorded
         self._vain = (0, 0)  # head of the log, and how many transitions in a row were refused there
 
     async def send(self, transition: Transition) -> Reply:
+        """Commit it. Raises InternalError, when strict, if it lets go of a message whose steps run."""
         self._guard(transition.settles)
         sent = self._host.ports.now()
         context = self._known.context

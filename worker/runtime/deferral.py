@@ -19,10 +19,8 @@ from ..core.calls import StepCall
 from ..core.defer import Gate, closed_by
 from ..core.plan import Plan
 from .commit import Commit
-from .executions import Ending, Executions
-from .hand import Hand
-from .host import Host
-from .knowledge import Knowledge
+from .executions import Ending
+from .parts import Parts
 
 log = logging.getLogger("worker.session")
 
@@ -30,14 +28,8 @@ _AT_LEAST = 3  # slots from the last one read to its step_started: step_complete
 
 
 class Deferral:
-    def __init__(
-        self, run_id: str, host: Host, hand: Hand, executions: Executions, known: Knowledge, commit: Commit
-    ) -> None:
-        self._run_id = run_id
-        self._host = host
-        self._hand = hand
-        self._executions = executions
-        self._known = known
+    def __init__(self, parts: Parts, commit: Commit) -> None:
+        self._run_id, self._host, self._hand, self._executions, self._known, _ = parts
         self._commit = commit
         self.cancelling = False  # the run was asked to cancel, or has ended
 

@@ -10,10 +10,7 @@ from world_redis.ids import partition_of
 from world_redis.messages import Held
 
 from ..sdk.errors import InternalError
-from .executions import Executions
-from .hand import Hand
-from .host import Host
-from .knowledge import Knowledge
+from .parts import Parts
 from .refusal import Refusal
 
 log = logging.getLogger("worker.session")
@@ -23,12 +20,8 @@ _STOP_WITHIN = 5.0  # seconds that interrupted step code may take before we go o
 
 
 class Leaving:
-    def __init__(self, run_id: str, host: Host, hand: Hand, executions: Executions, known: Knowledge) -> None:
-        self._run_id = run_id
-        self._host = host
-        self._hand = hand
-        self._executions = executions
-        self._known = known
+    def __init__(self, parts: Parts) -> None:
+        self._run_id, self._host, self._hand, self._executions, self._known, _ = parts
 
     def guard(self, leaving: Sequence[Held]) -> None:
         """Nothing that owns a step in the middle of its code is settled, deferred, given back or parked: a

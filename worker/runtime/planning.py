@@ -9,29 +9,12 @@ from ..core.calls import Outcome
 from ..core.dispatch import Here
 from ..core.plan import Plan, Scene, plan
 from .body import Body
-from .executions import Executions
-from .hand import Hand
-from .host import Host
-from .knowledge import Knowledge
-from .tokens import ChosenTokens
+from .parts import Parts
 
 
 class Planning:
-    def __init__(
-        self,
-        run_id: str,
-        host: Host,
-        hand: Hand,
-        executions: Executions,
-        known: Knowledge,
-        tokens: ChosenTokens,
-    ) -> None:
-        self._run_id = run_id
-        self._host = host
-        self._hand = hand
-        self._executions = executions
-        self._known = known
-        self._tokens = tokens
+    def __init__(self, parts: Parts) -> None:
+        self._run_id, self._host, self._hand, self._executions, self._known, self._tokens = parts
 
     async def plan(self, body: Body, outcome: Outcome | None, table: Table | None, *, judged: bool) -> Plan:
         """What to write for a quiet body. `judged`: the machinery ends the run, whatever the body wants."""

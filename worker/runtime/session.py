@@ -42,6 +42,7 @@ from .hand import Hand
 from .host import Host
 from .knowledge import Knowledge
 from .leaving import Leaving
+from .parts import Parts
 from .planning import Planning
 from .refusal import Refusal, refusal_of, refusal_of_run
 from .tokens import ChosenTokens
@@ -61,11 +62,11 @@ class Session:
         self._executions = Executions(run_id, host, self._changed.set)
         self._known = Knowledge(run_id, host)
         self._tokens = ChosenTokens(run_id, host)
-        self._leaving = Leaving(run_id, host, self._hand, self._executions, self._known)
-        parts = (self._hand, self._executions, self._known, self._tokens)
-        self._planning = Planning(run_id, host, *parts)
-        self._commit = Commit(host, *parts, guard=self._leaving.guard)
-        self._deferral = Deferral(run_id, host, self._hand, self._executions, self._known, self._commit)
+        parts = Parts(run_id, host, self._hand, self._executions, self._known, self._tokens)
+        self._leaving = Leaving(parts)
+        self._planning = Planning(parts)
+        self._commit = Commit(parts, self._leaving.guard)
+        self._deferral = Deferral(parts, self._commit)
         self._first: Delivery | None = None  # a first delivery: it carries the run's input
         self._refusal: Refusal | None = None  # this process cannot take the run on
         self._verdict: Outcome | None = None  # the machinery ends the run, whatever its body wants
