@@ -15,9 +15,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from world_redis.events import FINISHED, NOT_HELD, Answer, EventType, Position
-from world_redis.ids import new_mark, partition_of
-from world_redis.log import NOTHING_NEW
+from world_redis.events import FINISHED, NOT_HELD, Answer, EventType
+from world_redis.ids import partition_of
 from world_redis.messages import DEADLINE, REASONS, TIMER, Delivery, Held
 from world_redis.transition import Fact, Reply, Transition
 
@@ -37,6 +36,7 @@ from .body import Body
 from .commit import CarrierLost, Commit
 from .counting import count_rows, failure_text
 from .deferral import Deferral
+from .drafting import Drafting
 from .executions import Executions
 from .hand import Hand
 from .host import Host
@@ -65,6 +65,7 @@ class Session:
         parts = Parts(run_id, host, self._hand, self._executions, self._known, self._tokens)
         self._leaving = Leaving(parts)
         self._planning = Planning(parts)
+        self._drafting = Drafting(parts)
         self._commit = Commit(parts, self._leaving.guard)
         self._deferral = Deferral(parts, self._commit)
         self._first: Delivery | None = None  # a first delivery: it carries the run's input
@@ -174,7 +175,8 @@ class Session:
             if ahead:
                 self._look_at_problem()
             made = await self._plan(ahead=ahead) if ahead or not facts else Plan()
-            transition = self._transition(facts, made, position, ahead)
+            keeps = self._keeps_hand(made)
+            transition = self._drafting.draft(facts, made, position, ahead=ahead, keeps_hand=keeps)
             if transition is None:
                 count_rows(self._host.telemetry, made.rows)
                 return await self._rest()
@@ -311,48 +313,9 @@ class Session:
             return Plan()
         return await self._planning.plan(body, outcome, table, judged=self._verdict is not None)
 
-    def _transition(
-        self, facts: Sequence[Fact], made: Plan, position: Position | None, ahead: bool
-    ) -> Transition | None:
-        """The next transition, or None when there is nothing to write or to ask."""
-        settles = self._settles(facts, made, ahead)
-        known = self._known
-        asks = bool(facts or settles or not made.empty or (known.need_table and known.body))
-        if not asks or (not self._hand and not facts):
-            return None
-        table, known.need_table = known.need_table, False
-        # Taken while the call is out, a timer must not count as armed by it.
-        self._hand.fired -= {send.key for send in made.sends}
-        return Transition(
-            run_id=self.run_id,
-            mark=new_mark(),
-            delivery=self._hand.carrier,
-            seq=self._hand.next_seq() if self._hand else 0,
-            seen=known.seen if known.body is not None else NOTHING_NEW,
-            position=position,
-            advanced=ahead,
-            facts=[*facts, *made.facts],
-            decisions=made.decisions,
-            children=made.children,
-            sends=made.sends,
-            withdraws=made.withdraws,
-            settles=settles,
-            table=table,
-        )
-
-    def _settles(self, facts: Sequence[Fact], made: Plan, ahead: bool) -> list[Held]:
-        """Everything held when nothing runs here any more and all is decided, else all but the carrier, which
-        owns what runs. The carrier goes last."""
-        if self._refusal is not None or (self._draining and not made.ends_run):
-            return []
-        if self._known.body is None and not self._known.over:
-            return []
-        undecided = (bool(facts) and not ahead) or made.partial or bool(made.facts)
-        # What a table that was asked for will show is still to be dispatched.
-        undecided |= self._known.need_table and self._known.body is not None
-        busy = bool(self._executions.running) or bool(made.starts) or undecided
-        held = self._hand.all
-        return held[:0:-1] if busy else held[::-1]
+    def _keeps_hand(self, made: Plan) -> bool:
+        """What is held is refused or given back once nothing runs here: no transition settles it."""
+        return self._refusal is not None or (self._draining and not made.ends_run)
 
     # --- committing -------------------------------------------------------------------------------
 
