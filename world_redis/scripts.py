@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,8 +23,6 @@ import msgpack
 from .ids import new_mark
 from .keys import Keys
 
-# One for all: to make a packer costs more than to pack a small value.
-_pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=False).pack
 _LUA = Path(__file__).parent / "lua"
 # A full server must not lapse every lease, nor keep what frees memory waiting.
 _FLAGS = dict.fromkeys(("run_read", "queue_stats"), "no-writes") | dict.fromkeys(
@@ -31,8 +30,19 @@ _FLAGS = dict.fromkeys(("run_read", "queue_stats"), "no-writes") | dict.fromkeys
 )
 _SAME = {"settle": "append"}  # transitions that only settle: the same file under other flags
 _BARE = {"namespace_open", "partition_open", "token_move"}  # written without the prelude
-_INSIDE = r"^ +-- Needs +(\w+)$"
+_INSIDE = r"^ +-- Needs +(\w+)$"  # of a function of a file
 _LIB = {path.stem[3:]: path for path in sorted((_LUA / "lib").glob("*.lua"))}
+
+
+class _Packer(threading.local):
+    """One for each thread: to make one costs more than to pack a small value. Where msgpack is pure Python,
+    the keeper's thread would otherwise write into the middle of what the event loop packs."""
+
+    def __init__(self) -> None:
+        self.pack = msgpack.Packer(use_bin_type=False).pack
+
+
+_packer = _Packer()
 
 
 class ScriptCall(NamedTuple):
@@ -148,7 +158,8 @@ def script_call(
 
 def pack_lua(value: object) -> bytes:
     """MessagePack as the server's Lua reads it: bytes and text are the same raw strings there."""
-    return _pack(value)
+    packed: bytes = _packer.pack(value)
+    return packed
 
 
 @lru_cache(maxsize=1024)

@@ -1,11 +1,14 @@
 """Payloads are opaque, numbers are exact, pages have a size."""
 
 import os
+import threading
+from collections.abc import ItemsView
 
 import pytest
 
 from tests.lua.kit import START_OF_TIME, A, E, StoreKit
 from world_redis.messages import Kind
+from world_redis.scripts import pack_lua
 from world_redis.transition import Decision, Fact, Send
 
 ODD = [b"", b"\x00", b"\xff\xfe\x00'\"\\{}\n\r", os.urandom(1 << 20)]
@@ -25,6 +28,20 @@ async def test_payloads_come_back_byte_for_byte(kit: StoreKit, payload: bytes) -
     done = Fact(E.STEP_COMPLETED, "s1", payload, epoch=claim.epoch)
     reply = await session.send(facts=[done], seen=claim.epoch.slot)
     assert reply.events[-1].data == payload
+
+
+class _Meanwhile(dict[str, int]):
+    """While it is packed, another thread packs something else."""
+
+    def items(self) -> ItemsView[str, int]:  # type: ignore[override]
+        other = threading.Thread(target=pack_lua, args=(["renewal"],))
+        other.start()
+        other.join()
+        return super().items()
+
+
+def test_what_two_threads_pack_at_once_is_not_mixed() -> None:
+    assert pack_lua(["before", _Meanwhile(a=1)]) == pack_lua(["before", {"a": 1}])
 
 
 async def test_big_integers_stay_exact(kit: StoreKit) -> None:
