@@ -27,12 +27,12 @@ wf = Workflows()
 async def _work() -> AsyncIterator[int]:
     """Around a step's code: recorded from start to end, suspended once. Yields the attempt."""
     worker, metadata = get_resources(), get_step_metadata()
-    execution = worker.schedule.begin(worker, metadata)
+    execution = worker.schedule.executions.begin(worker, metadata)
     try:
         await worker.park("step", f"{metadata.name} {execution.label}")
         yield metadata.attempt
     finally:
-        worker.schedule.end(execution)
+        worker.schedule.executions.end(execution)
 
 
 # --- steps --------------------------------------------------------------------------------------

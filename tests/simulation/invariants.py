@@ -68,7 +68,7 @@ def _recorded(schedule: Schedule, id: str, found: RunState) -> Iterator[str]:
         if count > 1:
             yield f"{id}.{step} has {count} recorded ends"
     children = {event.id for event in found.log if event.type is EventType.STEP_CREATED and event.extra}
-    ended = {(e.run, e.step) for e in schedule.executions if e.ended and not e.unclaimed}
+    ended = {(e.run, e.step) for e in schedule.executions.all if e.ended and not e.unclaimed}
     for event in found.log:
         local = event.type is EventType.STEP_COMPLETED and event.id not in children
         if local and (id, event.id) not in ended:
@@ -122,7 +122,7 @@ def _workers(schedule: Schedule) -> Iterator[str]:
 
 def _once(schedule: Schedule) -> Iterator[str]:
     """Nothing went wrong: every attempt ran once."""
-    attempts = Counter((e.run, e.step, e.attempt) for e in schedule.executions if not e.unclaimed)
+    attempts = Counter((e.run, e.step, e.attempt) for e in schedule.executions.all if not e.unclaimed)
     for (run, step, attempt), count in attempts.items():
         if count > 1:
             yield f"{run}.{step} attempt {attempt} ran {count} times, and nothing had gone wrong"

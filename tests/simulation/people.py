@@ -51,7 +51,7 @@ class People:
         at_once(Runs(self._s.store).start(run.id, message, input))
         self._s.runs.append(run)
         self._s.note(f"run {self._s.names.run(run.id)} starts: {target.name}{part.args}")
-        self._s.look()
+        self._s.calls.look()
 
     def _open_hooks(self) -> Iterator[tuple[SimRun, str, str]]:
         state = self._s.store.dump(logs=False)
@@ -88,7 +88,7 @@ class People:
         address = HookAddress(run.id, hook)
         answer, slot = at_once(Hooks(self._s.store).resume(address, token, f"resume-{number}", data))
         self._s.note(f"resume {self._s.names.run(run.id)}.{hook} with {number} → {answer} {slot}")
-        self._s.look()
+        self._s.calls.look()
 
     def cancel(self) -> None:
         id, run = self._any_run()
@@ -97,7 +97,7 @@ class People:
             run.cancelled |= id == run.id
             run.orphaned |= id != run.id
         self._s.note(f"cancel {self._s.names.run(id)} → {answer}")
-        self._s.look()
+        self._s.calls.look()
 
     def terminate(self) -> None:
         id, run = self._any_run()
@@ -107,7 +107,7 @@ class People:
             run.terminated |= id == run.id
             run.orphaned |= id != run.id
         self._s.note(f"terminate {self._s.names.run(id)} → {answer}")
-        self._s.look()
+        self._s.calls.look()
 
     def _any_run(self) -> tuple[str, SimRun]:
         """A run's id, maybe a child's, and the run it belongs to."""
@@ -124,5 +124,5 @@ class People:
         build = "" if self._s.settling else self._s.rng.choice(("", "new"))
         answer = at_once(Runs(self._s.store).unpark(run, build=build))
         self._s.note(f"{build or 'somebody'} lets {self._s.names.run(run)} go → {answer}")
-        self._s.look()
+        self._s.calls.look()
         return True

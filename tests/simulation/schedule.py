@@ -12,22 +12,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from worker.runtime.host import Limits
-from worker.runtime.stepcall import StepRun
-from worker.sdk.step import StepMetadata
-from world_redis.entities import MessageState
-from world_redis.messages import Held
-from world_redis.scripts import ScriptCall
 
 from . import invariants
+from .calls import Calls
 from .cast import OldBuild, wf
+from .executions import Executions
 from .loop import VirtualLoop
 from .people import People, SimRun
 from .quiet import caught_logs, seeded_ids
-from .store import PARTITION, QUEUES, Store
-from .trace import Names, answered, asked
+from .store import QUEUES, Store
+from .trace import Names
 from .trouble import Trouble
 from .weather import EPOCH, LEASE, NEVER, Weather
 from .worker import Parked, SimWorker
@@ -45,25 +41,6 @@ class Broken(AssertionError):
         super().__init__("\n".join([*shown, *trace[-_SHOWN:]]))
 
 
-@dataclass(slots=True)
-class Execution:
-    """A step's code, while it runs and afterwards."""
-
-    worker: SimWorker
-    run: str
-    step: str  # short
-    flight: StepRun
-    attempt: int
-    label: str
-    over: bool = False
-    ended: bool = False  # over, and its worker lived
-
-    @property
-    def unclaimed(self) -> bool:
-        """It runs ahead of its claim, or has lost it."""
-        return self.flight.order.epoch.mark == b""
-
-
 @dataclass
 class Schedule:
     """See the module."""
@@ -75,7 +52,6 @@ class Schedule:
     workers: list[SimWorker] = field(default_factory=list)
     runs: list[SimRun] = field(default_factory=list)
     parked: list[Parked] = field(default_factory=list)
-    executions: list[Execution] = field(default_factory=list)
     heads: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
     robbed: set[str] = field(default_factory=set)  # runs of which a message was deleted
 
@@ -90,8 +66,8 @@ class Schedule:
         self.problems: list[str] = []
         self._made = 0
         self.skew = 0  # ms by which the server's clock has jumped ahead
-        self._in_flight: dict[str, MessageState] = {}  # as the last look saw them
-        self.ghosts: list[tuple[str, ScriptCall]] = []
+        self.calls = Calls(self)
+        self.executions = Executions(self)
         self.people = People(self)
         self.trouble = Trouble(self)
         self.went_back = False
@@ -133,7 +109,7 @@ class Schedule:
         state = self.store.dump(logs=True)
         self.problems += invariants.at_the_end(self, state)
         self.problems += await invariants.replays(self, state)
-        self._judge()
+        self.judge()
 
     def _clear(self) -> None:
         """Nothing of a schedule outlives it."""
@@ -160,7 +136,8 @@ class Schedule:
         if self.verbose is not None:
             self.verbose(text)
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
+        """Raises Broken when there is a problem."""
         self.problems += self.loop.errors
         if self.problems:
             named = [self.names.text(problem) for problem in self.problems]
@@ -198,7 +175,7 @@ class Schedule:
         """Called when nothing can run until something happens."""
         if self._over.done():
             return
-        self._judge()
+        self.judge()
         self.count += 1
         if not self.settling and (self.count > self.weather.steps or self._is_spent()):
             self._settle()
@@ -209,7 +186,7 @@ class Schedule:
             state = self.store.dump(logs=True)
             self.problems.append(f"not over after {self.count} steps")
             self.problems += invariants.at_the_end(self, state)
-            self._judge()
+            self.judge()
         self._tick_troubles()
         if self.settling:
             self._next_in_calm()
@@ -226,7 +203,7 @@ class Schedule:
             busy = [each for each in ready if each.label != "take"]
             if busy and rng.random() < 0.6:
                 ready = busy
-            return self._serve(rng.choice(ready), self._fate())
+            return self.calls.serve(rng.choice(ready), self._fate())
         self._advance()
 
     def _next_in_calm(self) -> None:
@@ -234,7 +211,7 @@ class Schedule:
             return self.start_worker(whole=True)
         ready = self._ready()
         if ready:
-            return self._serve(self.rng.choice(ready), "reply")
+            return self.calls.serve(self.rng.choice(ready), "reply")
         if self.people.let_go() or self.people.resume_missing():
             return
         self._advance()
@@ -249,90 +226,6 @@ class Schedule:
         return self.rng.choice(
             ("lost", "lost", "ghost", "die before", "die after", "die after", "stall before", "stall after")
         )
-
-    # --- calls ----------------------------------------------------------------------------------
-
-    def _serve(self, each: Parked, fate: str) -> None:
-        """Let one parked thing go on, or not."""
-        if each.reply is not None:
-            self.parked.remove(each)
-            if not each.future.done():
-                self.note(f"{each.worker.name} reads the answer to {each.label}")
-                each.future.set_result(each.reply)
-            return
-        if each.what == "step" or each.future.done():
-            self.parked.remove(each)
-            if not each.future.done():
-                self._go_on(each)
-            elif each.call is not None and self.rng.random() < 0.5:  # its caller was cancelled
-                self._carry_out(each, "nobody hears")
-            return
-        if fate == "die before":
-            if each.call is not None and self.rng.random() < 0.5:  # it is on its way all the same
-                self.ghosts.append((each.worker.name, each.call))
-            return self.kill(each.worker, "before " + each.label)
-        if fate == "stall before":
-            return self.trouble.stall(each.worker)
-        reply = self._carry_out(each, fate)
-        if fate == "lost":
-            return
-        if fate == "stall after":  # the answer is there, and nobody awake to read it
-            self.trouble.stall(each.worker)
-            each.reply = reply
-            return
-        if fate == "die after":
-            return self.kill(each.worker, "after " + each.label)
-        if fate == "ghost" and each.call is not None:
-            self.ghosts.append((each.worker.name, each.call))
-        self.parked.remove(each)
-        each.future.set_result(reply)
-
-    def _go_on(self, each: Parked) -> None:
-        """A step's code, and perhaps others of its worker in the same turn: their ends share a call."""
-        self.note(f"{each.worker.name} step {each.label} goes on")
-        each.future.set_result(None)
-        beside = [other for other in self.parked if other.worker is each.worker and other.what == "step"]
-        if beside and self.rng.random() < 0.4:
-            self.parked.remove(beside[0])
-            if not beside[0].future.done():
-                self._go_on(beside[0])
-
-    def _carry_out(self, each: Parked, fate: str) -> Any:
-        each.worker.server = self.store.server
-        said = "" if fate == "reply" else f" [{fate}]"
-        if each.sent:
-            said += " [resent]"
-        if each.call is None:
-            reply = each.token()
-            self.note(f"{each.worker.name} token {self.names.text(each.label)} → {reply}{said}")
-        else:
-            question = asked(self.names, each.call)
-            reply = self.store.run(each.call, resent=each.sent)
-            self.note(f"{each.worker.name} {question} → {answered(self.names, each.call, reply)}{said}")
-            if each.call.script == "take":
-                self._look_at_robbery(reply)
-            self.look()
-        each.sent = True
-        return reply
-
-    def look(self) -> None:
-        """Assert what must be so after every script call."""
-        state = self.store.dump(logs=self.count % 8 == 0)
-        self.problems += invariants.at_every_step(self, state)
-        self._in_flight = {id: message for id, message in state.messages.items() if message.state == "f"}
-        self._judge()
-
-    def _look_at_robbery(self, taken: list[Any]) -> None:
-        """Nothing is taken from a worker that has renewed it in time, whatever the server's clock does."""
-        for id, number, *_ in taken[1]:
-            before = self._in_flight.get(id.decode())
-            if before is None or before.number >= number:  # a number that goes back: so did the log
-                continue
-            for worker in self.living():
-                if worker.name == before.holder and worker.keeps(Held(before.id, before.number)):
-                    self.problems.append(
-                        f"{self.names.message(before.id)} was taken from {worker.name}, which renews it"
-                    )
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -376,9 +269,7 @@ class Schedule:
 
     def kill(self, worker: SimWorker, when: str) -> None:
         self.note(f"{worker.name} dies {when}")
-        for execution in self.executions:
-            if execution.worker is worker:
-                execution.over = True
+        self.executions.die_with(worker)
         worker.kill()
         if not self.living():
             self.start_worker()
@@ -412,7 +303,7 @@ class Schedule:
         if self.weather.forgetful:
             acts += [trouble.remember] * 4
             acts += [trouble.go_back] * (2 if trouble.remembers else 0)
-        if self.ghosts:
+        if self.calls.ghosts:
             acts += [trouble.ghost] * 3
         return list(acts)
 
@@ -446,47 +337,3 @@ class Schedule:
             return False
         state = self.store.dump(logs=False)
         return not state.messages and all(found.run.finished for found in state.runs.values())
-
-    # --- steps' code ----------------------------------------------------------------------------
-
-    def begin(self, worker: SimWorker, metadata: StepMetadata) -> Execution:
-        """A step's code starts. While it runs nobody else may, unless its owner's lease is over."""
-        slot = metadata.fencing_token & 0xFFFFF
-        step = f"s{int(metadata.step_id.removeprefix('step_'))}"
-        label = f"{self.names.run(metadata.run_id)}.{step} e{slot}"
-        flight = worker.host.flights[metadata.run_id, step]
-        execution = Execution(worker, metadata.run_id, step, flight, metadata.attempt, label)
-        self.note(f"{worker.name} runs {label} attempt {metadata.attempt}")
-        if self.owned and not self.went_back:
-            self._look_at_twins(execution)
-        self.executions.append(execution)
-        return execution
-
-    def end(self, execution: Execution) -> None:
-        execution.over = True
-        execution.ended = not execution.worker.dead
-
-    def _look_at_twins(self, execution: Execution) -> None:
-        for other in self.executions:
-            twins = not other.over and (other.run, other.step) == (execution.run, execution.step)
-            if twins and other.worker is execution.worker and other.unclaimed:
-                self.problems.append(f"{execution.label} runs beside {other.label}, which has no claim")
-            elif twins and self._holds(other) and self._holds(execution):
-                self.problems.append(
-                    f"{execution.label} and {other.label} run at once, both under live leases"
-                )
-
-    def _holds(self, execution: Execution) -> bool:
-        """Is the delivery that this execution was started under still its worker's, before its deadline?"""
-        if execution.unclaimed:
-            return False
-        log, slot = self.store.keys.run(PARTITION, execution.run)[1], f"{execution.flight.order.epoch.slot}-0"
-        entry: Any = self.store.client.xrange(log, slot, slot)
-        id, number, _ = entry[0][1][b"x"].decode().rsplit(":", 2)
-        message = self.store.dump(logs=False).messages.get(id)
-        if message is None or message.state != "f" or message.number != int(number):
-            return False
-        deadline = self.store.client.zscore(self.store.keys.queue(PARTITION, message.queue)[2], id)
-        amnesty = int(self.store.client.hget(self.store.keys.partition(PARTITION)[0], "amnesty") or 0)
-        until = max(deadline or 0, amnesty) + (0 if message.doubted else LEASE // 2)
-        return message.holder == execution.worker.name and until > self.now

@@ -125,8 +125,8 @@ class Trouble:
 
     def ghost(self) -> None:
         """A sending that was held up on its way arrives after its resend was answered."""
-        name, call = self._s.ghosts.pop(0)
+        name, call = self._s.calls.ghosts.pop(0)
         question = asked(self._s.names, call)
         reply = self._s.store.run(call)
         self._s.note(f"{name} {question} → {answered(self._s.names, call, reply)} [ghost, nobody hears]")
-        self._s.look()
+        self._s.calls.look()
