@@ -323,7 +323,7 @@ async def read_partition(
         done=await _members(world, done_key),
         parked={
             run.decode(): msgpack.unpackb(value)[0]
-            for run, value in _pairs(await world.command("HGETALL", parked_key))
+            for run, value in pairs(await world.command("HGETALL", parked_key))
         },
         runs={},
     )
@@ -368,23 +368,29 @@ async def read_run(world: CommandCaller, partition: int, id: str, *, log: bool =
     """A run as it is, without its log unless asked for; None when it is not there."""
     keys = world.keys.run(partition, id)
     record, entities, out = await _many(world, [("HGETALL", key) for key in (keys[0], keys[2], keys[3])])
-    fields = {name.decode(): value for name, value in _pairs(record)}
-    if not fields:
+    if not record:
         return None
-    run = run_of(fields)
-    held = {name.decode(): value for name, value in _pairs(entities)}
     entries: Any = await world.command("XRANGE", keys[1], "-", "+") if log else None
-    lifetimes = await _many(world, [("PTTL", key) for key in keys]) if run.finished else [0] * len(keys)
+    found = run_state(record, entities, out, entries)
+    if found.run.finished:
+        lifetimes = await _many(world, [("PTTL", key) for key in keys])
+        found.immortal = [key for key, ms in zip(keys, lifetimes, strict=True) if ms == -1]
+    return found
+
+
+def run_state(record: Any, entities: Any, out: Any, entries: Any) -> RunState:
+    """A run from what the server answers: three hashes, and the entries of its log or None."""
+    fields = {name.decode(): value for name, value in pairs(record)}
+    held = {name.decode(): value for name, value in pairs(entities)}
     return RunState(
-        run=run,
+        run=run_of(fields),
         steps={id: step_of(raw) for id, raw in held.items() if id[0] == "s"},
         waits={id: msgpack.unpackb(raw, raw=True)[1] for id, raw in held.items() if id[0] == "w"},
         hooks={id: msgpack.unpackb(raw, raw=True)[1].decode() for id, raw in held.items() if id[0] == "h"},
         received={id[1:]: int(raw) for id, raw in held.items() if id[0] == "r"},
         counters={kind: int(fields.get(kind) or 0) for kind in "swhap"},
-        out={key.decode(): message.decode() for key, message in _pairs(out)},
+        out={key.decode(): message.decode() for key, message in pairs(out)},
         log=None if entries is None else [event_of(entry) for entry in entries],
-        immortal=[key for key, ms in zip(keys, lifetimes, strict=True) if ms == -1],
     )
 
 
@@ -401,7 +407,8 @@ async def _members(world: CommandCaller, key: str) -> set[str]:
     return {member.decode() for member in members}
 
 
-def _pairs(reply: Any) -> list[tuple[bytes, bytes]]:
+def pairs(reply: Any) -> list[tuple[bytes, bytes]]:
+    """A hash as the server answers it: by name, or as a flat list."""
     if isinstance(reply, dict):
         return list(reply.items())
     return list(zip(reply[::2], reply[1::2], strict=True))

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 import msgpack
 import redis
 
-from world_redis.entities import message_of, run_of, step_of
+from world_redis.entities import message_of
 from world_redis.keys import RUN_KEYS, Keys
-from world_redis.liveness import PartitionState, RunState
-from world_redis.log import event_of
+from world_redis.liveness import PartitionState, RunState, pairs, run_state
 from world_redis.scripts import SCRIPTS, ScriptCall, Switches, command, pack_lua, unpack_reply
 
 T = TypeVar("T")
@@ -114,35 +113,23 @@ class Store:
         tag = self.keys.partition(PARTITION)[0].rpartition(":")[0]
         raw = self.client.evalsha(self._dump, 0, tag, int(logs), *QUEUES)
         messages, places, opened, done, parked, runs = msgpack.unpackb(raw, raw=True)
-        fields = {name.decode(): value for name, value in _pairs(messages)}
+        fields = {name.decode(): value for name, value in pairs(messages)}
         return PartitionState(
             messages={id: message_of(id, v) for id, v in fields.items() if not id.endswith(":p")},
             payloads={id[:-2] for id in fields if id.endswith(":p")},
             places=[tuple(part.decode() for part in place) for place in places],
             open={id.decode() for id in opened},
             done={id.decode() for id in done},
-            parked={id.decode(): msgpack.unpackb(value)[0] for id, value in _pairs(parked)},
+            parked={id.decode(): msgpack.unpackb(value)[0] for id, value in pairs(parked)},
             runs={run[0].decode(): self._run(*run) for run in runs if run[1]},
         )
 
     def _run(
         self, id: bytes, record: Any, entities: Any, out: Any, lifetimes: Sequence[int], log: Any
     ) -> RunState:
-        fields = {name.decode(): value for name, value in _pairs(record)}
-        held = {name.decode(): value for name, value in _pairs(entities)}
-        return RunState(
-            run=run_of(fields),
-            steps={id: step_of(raw) for id, raw in held.items() if id[0] == "s"},
-            waits={id: msgpack.unpackb(raw, raw=True)[1] for id, raw in held.items() if id[0] == "w"},
-            hooks={
-                id: msgpack.unpackb(raw, raw=True)[1].decode() for id, raw in held.items() if id[0] == "h"
-            },
-            received={id[1:]: int(raw) for id, raw in held.items() if id[0] == "r"},
-            counters={kind: int(fields.get(kind) or 0) for kind in "swhap"},
-            out={key.decode(): message.decode() for key, message in _pairs(out)},
-            log=None if log == 0 else [event_of(entry) for entry in log],
-            immortal=[key for key, ms in zip(RUN_KEYS, lifetimes, strict=True) if ms == -1],
-        )
+        found = run_state(record, entities, out, None if log == 0 else log)
+        found.immortal = [key for key, ms in zip(RUN_KEYS, lifetimes, strict=True) if ms == -1]
+        return found
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
@@ -153,7 +140,3 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
         result: T = end.value
         return result
     raise AssertionError(f"{work} had to wait")
-
-
-def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    return list(zip(flat[::2], flat[1::2], strict=True))
