@@ -43,7 +43,6 @@ class Run:
     ended: int  # ms, whoever ends the run; 0: not yet
     parked: str  # reason; run_refuse and message_bury set it, run_unpark and the run's end clear it
     park_detail: str  # with parked
-    park_builds: str  # with parked: builds that refused the run, space separated
     refused_since: int  # ms; run_refuse sets it, a committed pass and run_unpark clear it; 0: not refused
     refused_by: str  # builds; run_refuse adds to it, a committed pass clears it
 
@@ -82,7 +81,6 @@ def run_of(record: Mapping[str, bytes]) -> Run:
         ended=number("ended"),
         parked=text("parked"),
         park_detail=text("park_detail"),
-        park_builds=text("park_builds"),
         refused_since=number("refused_since"),
         refused_by=text("refused_by"),
     )

@@ -36,8 +36,8 @@ async def sweep(
     rest: Callable[[], Awaitable[None]] = _go_on,
 ) -> Sweep:
     """Wake the runs of a partition that break the liveness invariant, and did so with the same head at the
-    sweep before (`previous`: its sightings): a partition is not read at one moment, so one
-    sighting is none. `rest` is awaited after every page of open runs."""
+    sweep before (`previous`: its sightings). One sighting is none: a partition is not read at one moment.
+    `rest` is awaited after every page of open runs."""
     suspects = await _suspects(world, partition, rest)
     await _acquit(world, partition, suspects)
     sightings = {id: found.run.head for id, found in suspects.items()}

@@ -79,7 +79,7 @@ class Transition:
     delivery: Held | None = None  # the carrier: sequence numbers count under it
     seq: int = 0  # 1.. under one delivery; 0 without a delivery
     seen: int = 0  # highest slot the writer has read
-    position: Position | None = None  # what the body had seen before `facts`
+    position: Position | None = None  # what the body had seen before `facts`, or with the news it went on
     advanced: bool = False  # the body was advanced on `facts` already, or on news: it bets on the position
     facts: Sequence[Fact] = ()
     decisions: Sequence[Decision] = ()

@@ -57,7 +57,6 @@ class Cursor:
 
     def __init__(self) -> None:
         self.seen = 0  # highest slot learned
-        self.last_create = 0  # slot of the last create event learned
         self.fresh: dict[str, Call] = {}  # issued, not recorded, not void; in the order of issue
         self.drifts: list[Drift] = []
         self.revived: list[Call] = []  # void calls that turned out to be recorded
@@ -88,7 +87,6 @@ class Cursor:
             # An attribute write without an id came from a step or a client, not from the body.
             self._creates.append(event)
             self._recorded.add(event.id)
-            self.last_create = event.slot
             self._last_id = event.id
 
     def _learn_patch(self, event: Event) -> None:

@@ -74,7 +74,7 @@ async def pass_on_cancel(host: Host, delivery: Delivery) -> None:
 
 
 class StepDelivery:
-    """A queued step's delivery in this process. `run` answers nothing: all is in the store."""
+    """A queued step's delivery in this process. `serve` answers nothing: all is in the store."""
 
     def __init__(self, delivery: Delivery, host: Host, queued: QueuedSteps) -> None:
         self._delivery = delivery

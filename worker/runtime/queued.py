@@ -23,6 +23,8 @@ from .together import Together
 
 
 class QueuedEnd(NamedTuple):
+    """How a queued step's execution ended, to be recorded under its message."""
+
     run_id: str
     run_queue: str  # where the run's wakes go
     held: Held
@@ -30,12 +32,15 @@ class QueuedEnd(NamedTuple):
 
 
 class QueuedSteps:
+    """Claims and ends of a process, asked for one by one."""
+
     def __init__(self, host: Host) -> None:
         self._host = host
         self._claims: Together[Delivery, Claim] = Together(host.ports, host.queue.claim)
         self._ends: Together[QueuedEnd, Answer] = Together(host.ports, self._record)
 
     async def claim(self, delivery: Delivery) -> Claim:
+        """May its step run here, now? (See `Queue.claim`.)"""
         return await self._claims(delivery.run_id, delivery)
 
     async def record(self, end: QueuedEnd) -> Answer:

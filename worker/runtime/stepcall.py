@@ -85,7 +85,6 @@ class StepRun:
     running: RunningStep
     execution: Execution | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)  # nothing of it runs here any more
-    interrupting: bool = False
     cancelled: bool = False  # the body's call was cancelled: its end is a failure, not one more attempt
     detached: bool = False  # it ran ahead of a claim that did not come: its end counts for nothing
 
@@ -106,7 +105,6 @@ class StepRun:
 
     def interrupt(self) -> None:
         """Stop it, if its code can be stopped."""
-        self.interrupting = True
         self.running.cancelled = True
         if self.execution is not None:
             self.execution.interrupt()
