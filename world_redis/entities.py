@@ -107,7 +107,8 @@ class MessageState(NamedTuple):
     attempt: int
     holder: str  # consumer of the last hand-out
     seq: int  # last transition under the present delivery
-    cancel: int  # told at a renewal: 0 nothing · 1 cancel asked for · 2 stop this step · 3 the run is over
+    # Told at a renewal: 0 nothing · 1 cancel asked for · 2 stop this step · 3 the run is over · -1 look.
+    cancel: int
     owners: Mapping[str, int]  # of a rescue: owner message → running steps it owns
     doubted: bool  # in flight, and silent for half a lease
     news: News | None  # of a wake not handed out yet

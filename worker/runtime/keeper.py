@@ -158,7 +158,7 @@ class Keeper:
         lease: seconds; renewals happen at a third of it.
         queues: partition → queue names its keys are needed of.
         on_word: called on the event loop for every answer but ``ok``: ``cancel`` and ``stop`` (each once a
-            delivery), or one of `NOT_RENEWED`, after which the delivery is in `holdings` no longer.
+            delivery), ``look``, or one of `NOT_RENEWED`, after which the delivery is in `holdings` no longer.
         stall_after: seconds of a silent loop that end the process; None: never (debugging).
         on_round_trip: called in the keeper's thread for every renewal sent.
     """
@@ -252,7 +252,7 @@ class Keeper:
             self._holdings.drop(partition, held)
         elif (held, word) in self._told:
             return
-        else:
+        elif word != "look":  # the store asks for it no longer once the log was read
             self._told.add((held, word))
         assert self._loop is not None
         if not self._stopping.is_set() and not self._loop.is_closed():

@@ -105,6 +105,9 @@ class Session:
         elif word == "over":
             self._deferral.cancelling = True
             self._executions.finish()
+        elif word == "look":
+            self._known.need_table = True
+            self._changed.set()
         elif held == self._hand.carrier:
             self._lost = held, word
             self._changed.set()

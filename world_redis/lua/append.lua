@@ -399,6 +399,7 @@ end
 
 if kept and held == 'ok' then
   if run.finished then kept = message_load(kept.id) end -- the end was signalled to it
+  if kept.cancel == LOOK then kept.cancel = run.cancel == '1' and 1 or 0 end -- it reads the log now
   kept.seq = A[3]
   kept.answer = pack({ MARK, word, unsettled and 1 or 0, fact_answers, decision_answers, starts })
   message_save(kept)

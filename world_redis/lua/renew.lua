@@ -2,7 +2,8 @@
 --
 -- ARGV[3]  [1 consumer, 2 list of [message id, number]]
 -- Answers  ['ok', one word for each: ok · cancel (held; the run was asked to cancel) · stop (held; the body
---           has cancelled this step's call) · over (the run has ended: renewed no longer) · superseded ·
+--           has cancelled this step's call) · look (held; another worker's body has cancelled the call of a step
+--           that runs under this message) · over (the run has ended: renewed no longer) · superseded ·
 --           lost · gone, now]
 --
 -- Resend   begins the same leases again.
@@ -23,7 +24,7 @@ for i, item in ipairs(A[2]) do
     local doubted = m.doubted == 1
     lease_begin(m)
     if doubted then message_save(m) end
-    if m.cancel > 0 then word = m.cancel == 1 and 'cancel' or 'stop' end
+    word = ({ [LOOK] = 'look', 'cancel', 'stop' })[m.cancel] or 'ok'
   end
   words[i] = word
 end

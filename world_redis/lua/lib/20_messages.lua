@@ -5,7 +5,8 @@
 -- seq, answer   of the present delivery: its last transition, and what that was answered. Before the first one
 --               `answer` is the mark of the call that handed the message out. A rescue's is the wake it sent last,
 --               that of a wake not handed out yet is its news (see 30_runs)
--- cancel        what a renewal tells the holder: 1 the run was asked to cancel, 2 stop this step, 3 the run is over
+-- cancel        what a renewal tells the holder: 1 the run was asked to cancel, 2 stop this step, 3 the run is over,
+--               -1 (LOOK) read the log, until it has
 -- owners        of a rescue: message id, how many running steps it owns, and so on
 --
 -- A delivery's lease has two halves. Its deadline in `flight` is that of the first: renewing or handing it out
@@ -13,6 +14,7 @@
 -- that lives renews it (it does so every third of a lease); only then is it handed out again. So a clock that
 -- jumps, or a server that hung for an hour, robs nobody who still works.
 
+local LOOK = -1 -- below all others, which tell more: whoever does not know it passes it over
 local minted = 0
 
 local function message_load(id)

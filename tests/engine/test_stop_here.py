@@ -1,0 +1,115 @@
+"""A cancellable step whose awaiter is cancelled is stopped, whichever worker finds out that it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.engine.kit import Process, Stage
+from worker import Workflows
+from worker.core.records import CancelRequested, pack
+from world_redis.events import EventType
+from world_redis.runs import Runs
+
+wf = Workflows()
+ENDS = (
+    EventType.STEP_COMPLETED,
+    EventType.STEP_FAILED,
+    EventType.RUN_COMPLETED,
+    EventType.RUN_FAILED,
+    EventType.RUN_CANCELLED,
+)
+began: list[int] = []
+stopped: list[int] = []
+
+
+@wf.step(cancellable=True)
+async def lasts(n: int) -> int:
+    began.append(n)
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        stopped.append(n)
+        raise
+    return n
+
+
+@wf.workflow
+async def gives_up(times: int) -> int:
+    for n in range(times):
+        try:
+            async with asyncio.timeout(1):
+                await lasts(n)
+        except TimeoutError:
+            pass
+    return times
+
+
+@wf.workflow
+async def waits() -> int:
+    return await lasts(0)
+
+
+@pytest.fixture
+async def stage(redis_url: str) -> AsyncIterator[Stage]:
+    began.clear()
+    stopped.clear()
+    async with Stage(redis_url, wf) as ready:
+        yield ready
+
+
+async def renewed(process: Process) -> None:
+    """What the keeper does: renew, and tell what is not ok."""
+    held = [item for session in process.intake._sessions.values() for item in session._hand.all]
+    for item, word in zip(held, await process.host.queue.renew(0, held), strict=True):
+        if word != "ok":
+            process.intake.signal(item.message_id, item.number, word)
+
+
+async def has_begun(times: int) -> None:
+    async with asyncio.timeout(5):
+        while began != list(range(times)):  # noqa: ASYNC110 - it does not tell
+            await asyncio.sleep(0)
+
+
+async def is_stopped(owner: Process, times: int) -> None:
+    async with asyncio.timeout(5):
+        while stopped != list(range(times)):
+            await renewed(owner)
+            await asyncio.sleep(0.001)
+
+
+async def test_a_step_is_stopped_although_another_worker_takes_the_timer(stage: Stage) -> None:
+    run_id = await stage.start(gives_up, 2)
+    owner, other = stage.process(), stage.process()
+    await owner.intake.take()
+    for n in (1, 2):
+        await has_begun(n)
+        await stage.clock.forward(1_001)
+        await other.intake.take()
+        await other.rest()
+        await is_stopped(owner, n)
+    await owner.leave()
+    await other.leave()
+    await ended(stage, run_id, [EventType.STEP_FAILED, EventType.STEP_FAILED, EventType.RUN_COMPLETED])
+
+
+async def test_a_step_is_stopped_although_another_worker_takes_the_cancel_request(stage: Stage) -> None:
+    run_id = await stage.start(waits)
+    owner, other = stage.process(), stage.process()
+    await owner.intake.take()
+    await has_begun(1)
+    await Runs(stage.world).cancel(run_id, pack(CancelRequested("asked")))
+    await other.intake.take()
+    await other.rest()
+    await is_stopped(owner, 1)
+    await owner.leave()
+    await other.leave()
+    await ended(stage, run_id, [EventType.STEP_FAILED, EventType.RUN_CANCELLED])
+
+
+async def ended(stage: Stage, run_id: str, ends: list[EventType]) -> None:
+    assert [event.type for event in await stage.events(run_id) if event.type in ENDS] == ends
+    assert await stage.breaches() == []
