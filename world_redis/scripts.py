@@ -32,6 +32,7 @@ _SAME = {"settle": "append"}  # transitions that only settle: the same file unde
 _BARE = {"namespace_open", "partition_open", "token_move"}  # written without the prelude
 _INSIDE = r"^ +-- Needs +(\w+)$"  # of a function of a file
 _LIB = {path.stem[3:]: path for path in sorted((_LUA / "lib").glob("*.lua"))}
+_LARGE = 1 << 20  # bytes: a packer that has packed more is not kept
 
 
 class _Packer(threading.local):
@@ -39,7 +40,13 @@ class _Packer(threading.local):
     the keeper's thread would otherwise write into the middle of what the event loop packs."""
 
     def __init__(self) -> None:
-        self.pack = msgpack.Packer(use_bin_type=False).pack
+        self._made = msgpack.Packer(use_bin_type=False)
+
+    def pack(self, value: object) -> bytes:
+        packed: bytes = self._made.pack(value)
+        if len(packed) > _LARGE:  # its buffer stays as large
+            self._made = msgpack.Packer(use_bin_type=False)
+        return packed
 
 
 _packer = _Packer()
@@ -158,8 +165,7 @@ def script_call(
 
 def pack_lua(value: object) -> bytes:
     """MessagePack as the server's Lua reads it: bytes and text are the same raw strings there."""
-    packed: bytes = _packer.pack(value)
-    return packed
+    return _packer.pack(value)
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import tracemalloc
 from collections.abc import ItemsView
 
 import pytest
@@ -42,6 +43,17 @@ class _Meanwhile(dict[str, int]):
 
 def test_what_two_threads_pack_at_once_is_not_mixed() -> None:
     assert pack_lua(["before", _Meanwhile(a=1)]) == pack_lua(["before", {"a": 1}])
+
+
+def test_what_was_large_is_not_kept_by_what_packs() -> None:
+    large = bytes(64 << 20)
+    tracemalloc.start()
+    try:
+        assert len(pack_lua(large)) > len(large)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 8 << 20
 
 
 async def test_big_integers_stay_exact(kit: StoreKit) -> None:
