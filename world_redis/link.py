@@ -22,7 +22,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, Connection
 # A host that vanished sends no reset. Longer than any script or fork pause of a healthy server.
 SILENCE_SECONDS = 20.0
 # Commands in one write. The server works on these while the next ones are made.
-TOGETHER = 8
+PER_WRITE = 8
 
 
 def make_connection(url: str, *, connect_timeout: float = 5.0) -> AbstractConnection:
@@ -108,7 +108,7 @@ class Link(asyncio.Protocol):
             if not self._outgoing:
                 self._loop.call_soon(self._send_outgoing)
             self._outgoing.append(packed)
-            if len(self._outgoing) == TOGETHER:
+            if len(self._outgoing) == PER_WRITE:
                 self._send_outgoing()
         return await future
 

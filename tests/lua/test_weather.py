@@ -21,7 +21,7 @@ from world_redis.errors import (
     UnsafeServer,
 )
 from world_redis.ids import child_run_id, new_run_id
-from world_redis.link import TOGETHER, Link
+from world_redis.link import PER_WRITE, Link
 from world_redis.messages import Kind
 from world_redis.safety import _refuse_old
 from world_redis.scripts import SCRIPTS
@@ -316,12 +316,12 @@ async def test_calls_at_once_share_writes_and_the_server_begins_with_the_first_o
         write(data)
 
     monkeypatch.setattr(transport, "write", noted)
-    texts = [f"{number:03}".encode() for number in range(2 + 3 * TOGETHER)]
+    texts = [f"{number:03}".encode() for number in range(2 + 3 * PER_WRITE)]
     try:
         assert await asyncio.gather(*(link.call("ECHO", text) for text in texts)) == texts
     finally:
         await link.close()
-    assert [data.count(b"ECHO") for data in writes] == [1, TOGETHER, TOGETHER, TOGETHER, 1]
+    assert [data.count(b"ECHO") for data in writes] == [1, PER_WRITE, PER_WRITE, PER_WRITE, 1]
 
 
 async def test_a_cancelled_caller_does_not_shift_the_answers(redis_url: str) -> None:

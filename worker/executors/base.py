@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 
-class Value(NamedTuple):
+@dataclass(slots=True)
+class Value:
     """The code returned."""
 
     value: Any
 
 
-class Error(NamedTuple):
+@dataclass(slots=True)
+class Error:
     """The code raised. `error` may be a BaseException: a step that exits is a failed step, no more."""
 
     error: BaseException
