@@ -24,7 +24,7 @@ class Go(BaseHook):
 
 @wf.step
 async def stamp(label: str) -> None:
-    """Note the time (ns). A body that takes none: its start is its end."""
+    """Note the time (ns). It takes none: its start is its end."""
     now = time.monotonic_ns()
     _stamps.setdefault(label, []).append(now)
 

@@ -22,16 +22,16 @@ async def measure(scale: Scale) -> Result:
         floor = stage.floor
     return Result(
         [
-            in_floors(f"{few}-way fan-out, first body done", first, floor),
-            in_floors(f"{few}-way fan-out, last body done", last, floor, at_most=3.0 * few),
-            in_floors(f"{many}-way fan-out, last body done", last_of_many, floor),
+            in_floors(f"{few}-way fan-out, first step done", first, floor),
+            in_floors(f"{few}-way fan-out, last step done", last, floor, at_most=3.0 * few),
+            in_floors(f"{many}-way fan-out, last step done", last_of_many, floor),
             plain(f"{many}-way to {few}-way", last_of_many / last, "×", at_most=1.1 * many / few),
         ]
     )
 
 
 async def fan_out(stage: Stage, label: str, steps: int) -> tuple[float, float]:
-    """Seconds from start() to the first and the last of `steps` parallel bodies."""
+    """Seconds from start() to the first and the last of `steps` parallel steps."""
     began = time.monotonic_ns()
     stamps = await stage.result(await stage.client.start(app.at_once, label, steps))
     return (min(stamps) - began) / 1e9, (max(stamps) - began) / 1e9

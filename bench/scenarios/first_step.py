@@ -1,4 +1,4 @@
-"""Time to the first step: start() is called → the first body begins, with one idle worker."""
+"""Time to the first step: start() is called → the first step begins, with one idle worker."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ async def measure(scale: Scale) -> Result:
         floor = stage.floor
     return Result(
         [
-            in_floors("start() → first body, median", median(waits[1:]), floor, at_most=5),
-            in_floors("start() → first body, median", median(waits[1:]), rested, at_most=5, of=RESTED),
-            in_floors("start() → first body, p99", quantile(waits[1:], 0.99), floor),
+            in_floors("start() → first step, median", median(waits[1:]), floor, at_most=5),
+            in_floors("start() → first step, median", median(waits[1:]), rested, at_most=5, of=RESTED),
+            in_floors("start() → first step, p99", quantile(waits[1:], 0.99), floor),
             in_floors("for comparison: one bare call after the same pause, median", rested, floor),
         ]
     )

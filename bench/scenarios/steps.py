@@ -1,4 +1,4 @@
-"""Sequential inline steps: the gap between two bodies, early and late, and what 1020 of them cost."""
+"""Sequential inline steps: the gap between two of them, early and late, and what 1020 of them cost."""
 
 from __future__ import annotations
 

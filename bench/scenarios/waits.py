@@ -1,4 +1,4 @@
-"""Waking up: how late a sleep ends, and how soon a body goes on when its hook is resumed."""
+"""Waking up: how late a sleep ends, and how soon the next step begins when a hook is resumed."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ async def measure(scale: Scale) -> Result:
         [
             plain("sleep lateness, median", median(late) * 1e3, "ms", at_most=5),
             plain("sleep lateness, p99", quantile(late, 0.99) * 1e3, "ms"),
-            in_floors("hook resume → next body, median", median(resumed), floor, at_most=6),
-            in_floors("hook resume → next body, median", median(resumed), rested, at_most=6, of=RESTED),
-            in_floors("hook resume → next body, p99", quantile(resumed, 0.99), floor),
+            in_floors("hook resume → next step, median", median(resumed), floor, at_most=6),
+            in_floors("hook resume → next step, median", median(resumed), rested, at_most=6, of=RESTED),
+            in_floors("hook resume → next step, p99", quantile(resumed, 0.99), floor),
             in_floors("for comparison: one bare call after the same pause, median", rested, floor),
         ]
     )
 
 
 async def _lateness(stage: Stage, rounds: int) -> list[float]:
-    """Seconds between the end of a sleep and the next body; naps are started apart in time."""
+    """Seconds between the end of a sleep and the next step; naps are started apart in time."""
     late = []
     for number in range(rounds):
         started = []
