@@ -14,6 +14,7 @@ import pytest
 from tests.engine.kit import LEASE, Cut, Process, Stage
 from worker import FatalError, RetryPolicy, WorkflowDefinition, Workflows, get_step_metadata
 from worker.runtime.host import Limits
+from worker.runtime.keeper import Holdings
 from worker.runtime.together import MAX_ASKED, MAX_BYTES, Together
 from world_redis.events import EventType
 from world_redis.liveness import read_partition
@@ -277,6 +278,30 @@ async def test_where_the_claims_were_lost_in_a_fail_over_no_message_is_settled(s
     await stage.clock.forward(OVER)
     assert await result(stage, run_id) == list(range(WIDE))
     assert set(Counter(began).values()) == {2}
+
+
+async def test_messages_taken_twice_in_a_fail_over_are_renewed_as_long_as_their_steps_run(
+    stage: Stage,
+) -> None:
+    """The second delivery has the number of the first, and is refused."""
+    await queued(stage, wide_and_long)
+    process, past = away(stage), await kept(stage)
+    holdings = process.host.holdings = Holdings()
+
+    async def taken_again() -> None:
+        await went_back(stage, past)
+        await process.intake.take()
+        assert len(process.intake._steps) == 12
+
+    process.ports.on_call = before("step_claim", taken_again)
+    await process.intake.take()
+    async with asyncio.timeout(5):
+        while len(process.intake._steps) > 3:  # noqa: ASYNC110 - it does not tell
+            await asyncio.sleep(0)
+    assert sorted(began) == list(range(6))
+    assert all(held in holdings for held in process.intake._steps.values())
+    process.intake.interrupt()
+    await process.leave()
 
 
 async def test_ends_of_a_run_that_is_over_are_settled_with_it(stage: Stage) -> None:

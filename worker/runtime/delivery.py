@@ -116,7 +116,8 @@ class StepDelivery:
             log.exception("delivery failed", extra=about(self._delivery))
             await self._host.queue.defer(self._delivery.partition, [self._delivery.held], due_in=_BACK_IN)
         finally:
-            self._host.holdings.drop(self._delivery.partition, self._delivery.held)
+            if self._twin() is None:  # else it may be what holds it: of one number, after a fail-over
+                self._host.holdings.drop(self._delivery.partition, self._delivery.held)
 
     async def _stages(self) -> None:
         message = await self._read()
@@ -174,11 +175,16 @@ class StepDelivery:
     async def _wait_for_twin(self) -> None:
         """Single flight: while the same step executes in this process, its claim would be refused or, with
         ownership off, would run it beside itself."""
-        twin = self._host.flights.get((self._delivery.run_id, self._delivery.key))
+        twin = self._twin()
         if twin is not None and self._host.limits.inline_ownership:
             self._host.telemetry.single_flight_absorbed.inc()
             log.warning("single flight", extra=about(self._delivery))
             await twin.over.wait()
+
+    def _twin(self) -> StepRun | None:
+        """Another execution of the same step in this process."""
+        running = self._host.flights.get((self._delivery.run_id, self._delivery.key))
+        return None if running is self._run else running
 
     def _refused(self, claim: Claim) -> None:
         """The script has settled the message or moved it; say what it saw."""
