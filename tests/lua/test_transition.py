@@ -31,6 +31,31 @@ async def test_a_fact_is_written_although_the_decisions_that_bet_on_it_are_stale
     assert "step_created:s2" not in await kit.types(session.run_id)
 
 
+@pytest.mark.parametrize("seen", ["more than the log holds", "another event in its place"])
+async def test_what_follows_from_an_event_that_the_log_does_not_hold_is_not_written(
+    kit: StoreKit, seen: str
+) -> None:
+    """So it is when a call is sent again to a server that took over and is behind."""
+    session = await kit.session()
+    await kit.hooked(session)
+    await kit.resume(session.run_id)
+    await kit.resume(session.run_id)
+    now = (await session.send()).position
+    lost = now._replace(decided=now.decided + 1, slot=now.slot + 1)
+    if seen == "another event in its place":
+        lost = now._replace(decided=now.decided - 1, slot=now.slot - 1, mark=new_mark())
+    parts: list[dict[str, Any]] = [
+        {"decisions": [Decision(E.WAIT_CREATED, "w1", due_in=1000)]},
+        {"sends": [Send(Kind.RUN, "timer", "default", due_in=1000)]},
+        {"withdraws": ["timer"]},
+    ]
+    for part in parts:
+        reply = await session.send(learn=False, position=lost, seen=lost.slot, **part)
+        assert reply.answer is A.STALE
+    assert "wait_created:w1" not in await kit.types(session.run_id)
+    assert (await session.send(position=now, decisions=[Decision(E.WAIT_CREATED, "w1")])).answer is A.OK
+
+
 async def test_a_body_ahead_of_a_log_that_went_back_writes_no_decision(kit: StoreKit) -> None:
     session = await kit.session()
     await session.inline("s1")

@@ -23,7 +23,23 @@ SEEDS = 1000
 AT_ONCE = 2  # processes
 _EACH = 50  # schedules of one process
 # Schedules beyond the ordinary ones that once broke something.
-REGRESSIONS = (101462, 102044, 203335, 600792, 2355, 4944, 5220, 7806, 7816, 8109, 8357, 8593, 8846, 9595)
+REGRESSIONS = (
+    101462,
+    102044,
+    203335,
+    600792,
+    803376,
+    2355,
+    4944,
+    5220,
+    7806,
+    7816,
+    8109,
+    8357,
+    8593,
+    8846,
+    9595,
+)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@
 -- settles and withdrawals → sends. Nothing that can fail comes after the first write.
 --
 -- Answers  ok          all of it is written (`unsettled`: all but the settles)
---          stale       the position differs and the decisions bet on it, or the run's end was decided
---                      without having seen all
+--          stale       the position differs and the decisions bet on it, or the log does not hold it, or the
+--                      run's end was decided without having seen all
 --          conflict    a decision was refused; `decisions` says which and why
 --          superseded, lost, gone   the carrier is not the holder; `gone` answers a resend that settled
 --          expired     the run is finished      invalid   the log is full
@@ -133,6 +133,7 @@ if held == 'ok' and A[3] ~= carrier.seq + 1 then
 end
 local asks = #DECISIONS + #SENDS + #WITHDRAWS + #SETTLES > 0
 local equal = #A[5] == 3 and position_equals(run, A[5])
+local passed = #A[5] ~= 3 or #DECISIONS + #SENDS + #WITHDRAWS == 0 or position_passed(run, A[5])
 
 -- Facts -----------------------------------------------------------------------------------------------
 
@@ -288,7 +289,7 @@ if held ~= 'ok' and (asks or held ~= 'none') then
 elseif run.finished then
   decisions_judge()
   word = (#DECISIONS > 0 or not accepted) and 'expired' or 'ok'
-elseif not accepted or (A[6] == 1 and not equal) then
+elseif not accepted or (A[6] == 1 and not equal) or not passed then
   word = 'stale'
 elseif #DECISIONS > 0 then
   word, terminal = decisions_judge()

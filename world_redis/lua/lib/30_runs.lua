@@ -57,6 +57,15 @@ local function position_equals(run, position)
   return run.count == position[1] and run.pslot == position[2] and run.pmark == position[3]
 end
 
+-- Did the log come by this position? After a fail-over it may not hold, or hold another event than, what a writer
+-- has seen.
+local function position_passed(run, position)
+  if position[1] == 0 or position_equals(run, position) then return true end
+  local slot = format('%d-0', position[2])
+  local entry = position[1] <= run.count and call('XRANGE', run.keys.log, slot, slot)[1]
+  return entry and entry[2][8] == position[3]
+end
+
 -- The one place that allocates a slot.
 local function log_append(run, code, id, at, data, extra)
   local decisive = rule_decisive(code)
