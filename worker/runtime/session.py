@@ -350,6 +350,7 @@ class Session:
             log.error("the log is full", extra=self._hand.about(events=reply.head))
             full = WorkflowError(f"the run's log is full at {reply.head} events; see continue_as_new()")
             self._verdict = Raised(encode_failure(full), MAX_EVENTS_EXCEEDED)
+        # An answer of another server tells of a log that this body does not stand on.
         if known.moved or (not written and ((ahead and not on_news) or _bets(made))):
             return known.drop_body()
         known.feed(reply.events)

@@ -57,8 +57,8 @@ local function position_equals(run, position)
   return run.count == position[1] and run.pslot == position[2] and run.pmark == position[3]
 end
 
--- Did the log come by this position? After a fail-over it may not hold, or hold another event than, what a writer
--- has seen.
+-- Did the log come by this position, which a writer has seen? After a fail-over it may be behind, or have gone
+-- another way.
 local function position_passed(run, position)
   if position[1] == 0 or position_equals(run, position) then return true end
   local slot = format('%d-0', position[2])
