@@ -10,6 +10,7 @@ transition under way. Only ``ok`` with its epoch, in time, confirms; anything el
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from world_redis.events import Answer
@@ -37,6 +38,8 @@ class Deferral:
         """Send it. On return, and when this raises, no execution is ahead of its claim any more."""
         on = self._host.limits.async_step_completed
         if not on or closed_by(self._gate(transition, made, leaving)):
+            if made.starts:  # in the next turn: the call is out then, and there is time
+                asyncio.get_running_loop().call_soon(self._executions.prepare, made.starts)
             return await self._send(transition)
         (call,) = made.starts
         (ended,) = self._executions.ended.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -49,6 +49,7 @@ class Executions:
         self.running: dict[str, StepRun] = {}  # short id → its code runs
         self.ended: dict[str, Ending] = {}  # short id → its end waits to be recorded
         self._early: Early | None = None
+        self._prepared: dict[StepCall, StepRun] = {}  # their claims are on their way
 
     def __bool__(self) -> bool:
         return bool(self.running or self.ended)
@@ -73,29 +74,24 @@ class Executions:
 
     # --- running ----------------------------------------------------------------------------------
 
+    def prepare(self, calls: Sequence[StepCall]) -> None:
+        """Do what can be done while their claims are on their way. Nothing of them runs here."""
+        self._prepared = {call: self._make(call) for call in calls}
+        for run in self._prepared.values():
+            self._host.steps.read_ahead(run)
+
     def start(self, call: StepCall, start: Start, *, now: int) -> None:
         """Run the code of a step whose claim is committed."""
-        run = self._prepare(call, start, started_at=now, fence_at=now)
+        run = self._prepared.pop(call, None) or self._make(call)
+        run.order.claim(start, started_at=now, fence_at=now)
         self.running[call.id] = run
         self._host.begin(run)
         self._begin(call, run)
 
-    def _prepare(self, call: StepCall, start: Start, *, started_at: int, fence_at: int) -> StepRun:
+    def _make(self, call: StepCall) -> StepRun:
         step = self._host.step(call.name)
         assert step is not None  # may_run has looked
-        order = StepOrder(
-            run_id=self._run_id,
-            id=call.id,
-            step=step,
-            input=call.input,
-            options=call.options,
-            epoch=start.epoch,
-            errors=start.errors,
-            started_at=started_at,
-            first_started=start.first,
-            fence_at=fence_at,
-        )
-        return self._host.steps.prepare(order)
+        return self._host.steps.prepare(StepOrder(self._run_id, call.id, step, call.input, call.options))
 
     def _begin(self, call: StepCall, run: StepRun) -> None:
         self._host.steps.begin(run, functools.partial(self._hear, call, run), self._host.finish)
@@ -119,7 +115,8 @@ class Executions:
     def start_early(self, call: StepCall, epoch: Epoch, *, now: int, fence_at: int) -> None:
         """Run the code of a new step whose claim is about to be sent. `epoch` is a guess."""
         assert self._early is None
-        run = self._prepare(call, Start(epoch, 0, now), started_at=now, fence_at=fence_at)
+        run = self._make(call)
+        run.order.claim(Start(epoch, 0, now), started_at=now, fence_at=fence_at)
         run.running.claimed = Future()
         self._early = Early(call, run)
         self._host.begin(run)

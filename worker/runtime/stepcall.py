@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from world_redis.ids import idempotency_key, long_id
-from world_redis.transition import Epoch
+from world_redis.transition import Epoch, Start
 
 from ..core.ends import StepEnd, completed, crashed, failed, interrupted, raised
 from ..core.records import FATAL
@@ -32,21 +33,29 @@ from .ports import Ports
 
 log = logging.getLogger("worker.step")
 
+UNCLAIMED = Epoch(0, b"")
 
-@dataclass(slots=True, kw_only=True)  # made for every execution: to freeze it would cost more than to fill it
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+@dataclass(slots=True)  # made for every execution: to freeze it would cost more than to fill it
 class StepOrder:
-    """What is to be executed, and under which claim."""
+    """What is to be executed, and under which claim. That may come later than the rest."""
 
     run_id: str
     id: str  # short
     step: Step[Any, Any]
     input: bytes
     options: Mapping[str, Any]
-    epoch: Epoch
-    errors: int  # recorded before this execution
-    started_at: int  # ms, server time
-    first_started: int  # ms
-    fence_at: int  # ms, server time: not ahead of it, and not behind that of what was claimed before
+    epoch: Epoch = UNCLAIMED
+    errors: int = 0  # recorded before this execution
+    started_at: int = 0  # ms, server time
+    first_started: int = 0  # ms
+    fence_at: int = 0  # ms, server time: not ahead of it, and not behind that of what was claimed before
+
+    def claim(self, start: Start, *, started_at: int, fence_at: int) -> None:
+        self.epoch, self.errors, self.first_started = start
+        self.started_at, self.fence_at = started_at, fence_at
 
     @property
     def policy(self) -> RetryPolicy:
@@ -58,6 +67,10 @@ class StepOrder:
         """Seconds for this attempt."""
         chosen = self.options.get("timeout")
         return chosen / 1000 if chosen is not None else self.step.timeout
+
+    def read_arguments(self) -> Arguments:
+        """Raises SerializationError, TypeValidationError."""
+        return self.step.signature.decode_arguments(self.input)
 
     def metadata(self) -> StepMetadata:
         start = _moment(self.started_at)
@@ -83,6 +96,7 @@ class StepRun:
 
     order: StepOrder
     running: RunningStep
+    arguments: Arguments | None = None  # read already
     execution: Execution | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)  # nothing of it runs here any more
     cancelled: bool = False  # the body's call was cancelled: its end is a failure, not one more attempt
@@ -132,6 +146,11 @@ class StepRunner:
     def prepare(self, order: StepOrder) -> StepRun:
         return StepRun(order, RunningStep(order.metadata, self.resources))
 
+    def read_ahead(self, run: StepRun) -> None:
+        """Read its arguments while its claim is on its way. What cannot be read is told when it begins."""
+        with contextlib.suppress(Exception):
+            run.arguments = run.order.read_arguments()
+
     def begin(
         self, run: StepRun, on_end: Callable[[StepEnd], None], on_over: Callable[[StepRun], None]
     ) -> None:
@@ -150,7 +169,7 @@ class StepRunner:
 
     def _begin(self, run: StepRun, told: _Told) -> None:
         order, step = run.order, run.order.step
-        args, kwargs = step.signature.decode_arguments(order.input)
+        args, kwargs = run.arguments or order.read_arguments()
         context = contextvars.Context()
         context.run(current_step.set, run.running)
         code = Code(step.fn, args, kwargs, context)
