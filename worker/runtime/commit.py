@@ -80,19 +80,16 @@ class Commit:
         return self._hand.holds(carrier)
 
     async def carry_out(self, reply: Reply, transition: Transition, made: Plan) -> None:
-        known = self._known
         count_rows(self._host.telemetry, made.rows)
-        known.acted.update(made.withdraws)
-        if known.body is not None:
-            known.body.withdrawn([id for id in made.withdraws if id != TIMER])
-        if TIMER in made.withdraws:
-            known.timer_armed = False
-        known.timer_armed |= any(send.key == TIMER for send in made.sends)
+        if made.withdraws:
+            self._known.withdraw(made.withdraws)
+        self._known.timer_armed |= any(send.key == TIMER for send in made.sends)
         self._start(reply, made)
         if not reply.unsettled:
             self._hand.drop(transition.settles)
         closed = [d.id for d in made.decisions if d.type is EventType.HOOK_DISPOSED]
-        await self._tokens.release(closed)
+        if closed:
+            await self._tokens.release(closed)
 
     def _start(self, reply: Reply, made: Plan) -> None:
         """Execute what this transition claimed, unless the claim may be over before we heard of it."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from world_redis.events import FINISHED, Event, EventType, Position
 from world_redis.log import Snapshot
-from world_redis.messages import Delivery, News, RunContext, unpack_run_message
+from world_redis.messages import TIMER, Delivery, News, RunContext, unpack_run_message
 from world_redis.transition import Fact, Table
 
 from .body import Body
@@ -186,6 +186,14 @@ class Knowledge:
             about = {"run_id": self._run_id, "step": drift.id, "slot": drift.slot}
             log.warning("arguments of %s differ from the recorded ones", drift.name, extra=about)
         self._drifts = len(body.drifts)
+
+    def withdraw(self, keys: Sequence[str]) -> None:
+        """What these dropped calls and timers waited for was withdrawn."""
+        self.acted.update(keys)
+        if self.body is not None:
+            self.body.withdrawn([key for key in keys if key != TIMER])
+        if TIMER in keys:
+            self.timer_armed = False
 
     async def feed_rest(self) -> None:
         """The pages an answer had no room for."""

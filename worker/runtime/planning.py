@@ -16,11 +16,9 @@ class Planning:
     def __init__(self, parts: Parts) -> None:
         self._run_id, self._host, self._hand, self._executions, self._known, self._tokens = parts
 
-    async def plan(self, body: Body, outcome: Outcome | None, table: Table | None, *, judged: bool) -> Plan:
+    def plan(self, body: Body, outcome: Outcome | None, table: Table | None, *, judged: bool) -> Plan:
         """What to write for a quiet body. `judged`: the machinery ends the run, whatever the body wants."""
-        fresh = body.fresh
-        await self._tokens.ask(fresh)
-        known, limits = self._known, self._host.limits
+        fresh, known, limits = body.fresh, self._known, self._host.limits
         assert known.context is not None
         running = len(self._executions.running)
         return plan(

@@ -166,7 +166,8 @@ class Session:
         """Round and round until there is nothing to write."""
         while True:
             self._look_at_carrier()
-            await self._stand()
+            if not self._known.stands():
+                await self._stand()
             self._look_at_clock()
             facts = self._facts()
             ahead = bool(facts) and self._alone(facts)
@@ -215,8 +216,6 @@ class Session:
     async def _stand(self) -> None:
         """Have a body that stands where the log does, if this run is for us."""
         known = self._known
-        if known.stands():
-            return
         if known.moved:
             known.status = ""
         if self._refusal is not None or known.over or not self._hand:
@@ -285,16 +284,14 @@ class Session:
         body = self._known.body
         if body is None or self._draining or self._refusal or self._verdict or len(self._hand) != 1:
             return False
-        ending = {fact.id for fact in facts}
-        # A retry is not decisive; failing a step that waits may meet one that has just begun.
-        unsure = any(
-            fact.type is EventType.STEP_RETRYING or (fact.id[0] == "s" and fact.epoch is None)
-            for fact in facts
-        )
-        outside = any(
-            id[0] == "s" and id not in ending and id not in self._executions.running for id in body.open
-        )
-        return not (unsure or outside) and all(id in body.open for id in ending)
+        ending, here, open = {fact.id for fact in facts}, self._executions.running, body.open
+        for fact in facts:
+            # A retry is not decisive; failing a step that waits may meet one that has just begun.
+            unsure = fact.type is EventType.STEP_RETRYING or (fact.id[0] == "s" and fact.epoch is None)
+            if unsure or fact.id not in open:
+                return False
+        outside = [id for id in open if id[0] == "s" and id not in ending and id not in here]
+        return not outside
 
     def _news_fit(self) -> bool:
         """May the body be advanced on what its wake told? A transition must follow, which finds out whether
@@ -314,7 +311,8 @@ class Session:
         outcome = self._outcome(body)
         if self._draining and outcome is None:
             return Plan()
-        return await self._planning.plan(body, outcome, table, judged=self._verdict is not None)
+        await self._tokens.ask(body.fresh)
+        return self._planning.plan(body, outcome, table, judged=self._verdict is not None)
 
     def _keeps_hand(self, made: Plan) -> bool:
         """What is held is refused or given back once nothing runs here: no transition settles it."""
