@@ -128,6 +128,23 @@ async def test_a_wake_of_a_resting_live_run_reads_nothing_again(stage: Stage) ->
     assert "run_read" not in process.ports.calls
 
 
+async def test_a_sleep_that_ends_is_one_take_and_one_transition_and_rings_nobody(stage: Stage) -> None:
+    process = stage.process()
+    run_id = await stage.start(app.naps)
+    await run_to_rest(process)
+    await stage.clock.forward_to_what_is_due()
+    bell = stage.world.keys.bell(0, "default")
+    await stage.world.command("DEL", bell)
+    process.ports.calls.clear()
+    with noted(process) as calls:
+        await process.intake.take()
+        await process.rest()
+    assert await stage.finished(run_id)
+    assert process.ports.calls[: calls[0]] == ["take", "append"]
+    assert process.ports.calls[calls[0] :] == ["append"], "its last step, and its end"
+    assert await stage.world.command("LLEN", bell) == 0, "nobody is sent for another take"
+
+
 async def test_a_trivial_step_costs_at_most_300_bytes(stage: Stage) -> None:
     sizes = []
     for steps in (1, 1 + STEPS):

@@ -408,6 +408,46 @@ async def test_a_bell_tells_of_what_is_due_before_the_next_look(kit: StoreKit) -
     assert await _rings(kit) == 0, "the earlier one is known"
 
 
+async def test_what_falls_due_and_is_handed_out_at_once_rings_no_bell(kit: StoreKit) -> None:
+    """Its ring would cost somebody a take that finds nothing."""
+    await kit.start(due_in=5_000)
+    session = await kit.session()
+    await kit.queued_step(session)
+    await kit.queue("c2").defer(0, [(await kit.take_one("c2")).held], due_in=5_000)
+    await kit.clock.advance(5_000)
+    await _rings(kit)
+    assert {d.kind for d in await kit.take("c2")} == {Kind.RUN, Kind.STEP}
+    assert await _rings(kit) == 0
+
+
+@pytest.mark.parametrize(
+    ("runs", "steps"),
+    [(0, 0), (1, 9), (9, 1)],
+    ids=["no room", "room for one of two runs", "room for one of two steps"],
+)
+async def test_what_falls_due_and_is_not_handed_out_rings(kit: StoreKit, runs: int, steps: int) -> None:
+    await _fan_out(kit, 2)
+    held = [delivery.held for delivery in await kit.take("c2")]
+    await kit.queue("c2").defer(0, held, due_in=5_000)
+    for _ in range(2):
+        await kit.start(due_in=5_000)
+    await kit.clock.advance(5_000)
+    await _rings(kit)
+    assert len(await kit.take("c2", runs=runs, steps=steps)) == min(2, runs) + min(2, steps)
+    assert await _rings(kit) == 1
+
+
+async def test_what_falls_due_rings_the_bell_of_its_own_queue_alone(kit: StoreKit) -> None:
+    for queue in ("fast", "slow"):
+        await kit.start(queue=queue, due_in=5_000)
+    await kit.clock.advance(5_000)
+    for queue in ("fast", "slow"):
+        await _rings(kit, queue)
+    taken = await kit.queue().take(0, ["fast", "slow"], runs=1, steps=0, empty=True)
+    assert [d.queue for d in taken.deliveries] == ["fast"]
+    assert (await _rings(kit, "fast"), await _rings(kit, "slow")) == (0, 1)
+
+
 async def test_a_queue_known_to_one_client_alone_is_served_by_all(kit: StoreKit) -> None:
     """A client that has never heard of a queue calls scripts that touch messages there."""
     other = await kit.another_world()

@@ -66,7 +66,7 @@ local function promote(queue)
       rescue_due(m)
     else
       call('ZREM', keys.delayed, id)
-      message_place(m, now)
+      message_make_ready(m)
       message_save(m)
     end
   end
@@ -157,6 +157,8 @@ local function take_stream(stream, kind)
   end
 end
 
+-- What is left rings, whether it was ready before or fell due now. What is handed out here does not: its ring
+-- would only cost a take that finds nothing, just when the worker begins with what it got.
 local function take_ready(queue)
   local keys = Q[queue]
   take_stream(keys.ready, 'run')

@@ -42,6 +42,13 @@ local function ring(queue)
   if call('LLEN', Q[queue].bell) == 0 then call('LPUSH', Q[queue].bell, '1') end
 end
 
+-- Put a message among the ready ones without a ring: for whoever hands out at once, and rings for what is left.
+local function message_make_ready(m)
+  local keys = Q[m.queue]
+  m.state = 'r'
+  m.entry = call('XADD', m.kind == 'step' and keys.steps or keys.ready, '*', 'm', m.id)
+end
+
 -- Put a message where it waits. An idle worker sleeps until the earliest due time it knows, at most a
 -- second: it is told only of what is due sooner.
 local function message_place(m, due)
@@ -54,8 +61,7 @@ local function message_place(m, due)
     end
     call('ZADD', keys.delayed, int(due), m.id)
   else
-    m.state = 'r'
-    m.entry = call('XADD', m.kind == 'step' and keys.steps or keys.ready, '*', 'm', m.id)
+    message_make_ready(m)
     ring(m.queue)
   end
 end
