@@ -22,6 +22,9 @@ from .session import Session
 
 log = logging.getLogger("worker.intake")
 
+# ms by which a take is early for what falls due: the time that is told and the wait are rounded up, and the
+# way comes on top. One that comes too early is told 1 and waits it out: no due time costs three takes.
+_EARLY = 1
 _SECOND_LOOK = 0.1  # seconds after which slots count as held by long steps
 
 
@@ -135,7 +138,7 @@ class Intake:
             due = min(due, taken.due_in)
             more = more or len(taken.deliveries) == runs + steps > 0
         self._fruitless = self._limited and not found
-        return 0 if more else max(1, due)
+        return 0 if more else max(1, due - _EARLY)
 
     async def _receive(self, partition: int, deliveries: Sequence[Delivery], asked: float) -> None:
         """Work on what a take asked for at `asked` has brought."""
