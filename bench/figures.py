@@ -50,6 +50,14 @@ def in_floors(
     return Figure(name, seconds * 1e6, "µs", ratio, of, target, met)
 
 
+def in_both(name: str, seconds: float, floor: float, redis_py: float, *, at_most: float) -> list[Figure]:
+    """A duration that is judged by the floor and by the redis-py floor."""
+    return [
+        in_floors(name, seconds, floor, at_most=at_most),
+        in_floors(name, seconds, redis_py, at_most=at_most, of=REDIS_PY),
+    ]
+
+
 def plain(
     name: str, value: float, unit: str, *, at_most: float | None = None, at_least: float | None = None
 ) -> Figure:

@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 
 from .. import app
-from ..figures import REDIS_PY, Figure, Result, in_floors, median, plain, quantile
+from ..figures import Result, in_both, in_floors, median, plain, quantile
 from ..scale import Scale
 from ..stage import open_stage
 
@@ -34,10 +34,10 @@ async def measure(scale: Scale) -> Result:
     overhead, name = median(overheads) / steps, f"overhead of {steps} sequential steps, per step"
     result = Result(
         [
-            *_in_both("step gap, median", median(every), floor, redis_py, at_most=1.5),
+            *in_both("step gap, median", median(every), floor, redis_py, at_most=1.5),
             in_floors("step gap, p99", quantile(every, 0.99), floor),
             # A sum of steps against a sum of calls.
-            *_in_both(name, overhead, mean_floor, mean_redis_py, at_most=1.6),
+            *in_both(name, overhead, mean_floor, mean_redis_py, at_most=1.6),
         ]
     )
     ranges = [(first, last) for first, last in RANGES if last <= steps]
@@ -50,10 +50,3 @@ async def measure(scale: Scale) -> Result:
     if spent is not None and used is not None:
         result.figures.append(in_floors("worker CPU per step", (used - spent) / (runs * steps), floor))
     return result
-
-
-def _in_both(name: str, seconds: float, floor: float, redis_py: float, *, at_most: float) -> list[Figure]:
-    return [
-        in_floors(name, seconds, floor, at_most=at_most),
-        in_floors(name, seconds, redis_py, at_most=at_most, of=REDIS_PY),
-    ]
