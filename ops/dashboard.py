@@ -48,7 +48,7 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "Trouble",
         (
             *("parked_runs", "parked_total", "dead_letters_kept", "dead_letters_total"),
-            *("superseded_total", "single_flight_absorbed_total"),
+            *("superseded_total", "single_flight_absorbed_total", "passed_over_payloads_total"),
             *("liveness_heals_total", "unsafe_settles_total"),
         ),
     ),

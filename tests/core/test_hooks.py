@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from worker.sdk.errors import (
     HookDisposedError,
     TypeValidationError,
 )
+from worker.sdk.hooks import BaseHook
 from worker.sdk.registry import Workflows
 from world_redis.events import EventType
 
@@ -162,13 +164,68 @@ def test_a_conflict_reaches_whoever_waits_for_a_payload() -> None:
     assert isinstance(raised(Player(renew)), HookConflictError)
 
 
-def test_a_payload_that_does_not_fit_is_an_error_in_the_body() -> None:
+@pytest.mark.parametrize("wrong", [b'{"yes":"perhaps"}', b"{}", b"7", b"no JSON"])
+@pytest.mark.parametrize("live", [True, False])
+def test_a_payload_that_does_not_fit_is_passed_over_once_and_the_hook_waits_on(
+    wrong: bytes, live: bool
+) -> None:
+    wf = Workflows()
+
+    @wf.step
+    async def charge() -> None: ...
+
+    @wf.workflow
+    async def renew() -> str:
+        async with Approval.wait() as hook:
+            answer = await hook
+            await charge()
+            return f"{answer.by} {(await hook).by}"
+
+    player = Player(renew, live=live)
+    player.move(EventType.HOOK_RECEIVED, "h1", pack(HookReceived(wrong)))
+    (told,) = player.body.passed_over
+    assert (told.hook, "payload of hook Approval" in told.reason) == ("h1", True)
+    player.receive("h1", Approval(True, "ann"))
+    assert player.open == ["hook (h1)", "step charge (s1)"]
+    player.move(EventType.HOOK_RECEIVED, "h1", pack(HookReceived(wrong)))
+    player.receive("h1", Approval(True, "bob"))
+    player.complete("s1")
+    assert returned(player) == "ann bob"
+    assert len(player.body.passed_over) == (2 if live else 1), "what a replay meets was told before"
+    player.check_every_prefix()
+
+
+def test_an_iterated_hook_goes_on_after_a_payload_that_does_not_fit() -> None:
     wf = Workflows()
 
     @wf.workflow
-    async def renew() -> None:
-        await Approval.wait()
+    async def renew() -> str:
+        async for answer in Approval.wait():
+            return answer.by
+        return "none"
 
     player = Player(renew)
-    player.move(EventType.HOOK_RECEIVED, "h1", pack(HookReceived(b'{"yes":"perhaps"}')))
-    assert isinstance(raised(player), TypeValidationError)
+    player.move(EventType.HOOK_RECEIVED, "h1", pack(HookReceived(b"{}")))
+    player.receive("h1", Approval(True, "ann"))
+    assert returned(player) == "ann"
+    player.check_every_prefix()
+
+
+def test_a_class_that_no_payload_can_fit_is_an_error_at_once() -> None:
+    wf = Workflows()
+
+    class Bare(BaseHook):
+        """Neither a dataclass nor a model."""
+
+        yes: bool
+
+    @dataclass
+    class Unknown(BaseHook):
+        yes: "Nobody"  # type: ignore[name-defined]  # noqa: F821
+
+    @wf.workflow
+    async def renew(bare: bool) -> None:
+        await (Bare if bare else Unknown).wait()
+
+    for bare in (True, False):
+        assert isinstance(raised(Player(renew, bare)), TypeValidationError), bare

@@ -200,6 +200,14 @@ class Drift:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A hook payload that does not fit its class; the hook waits for the next one."""
+
+    hook: str
+    reason: str
+
+
 @dataclass(slots=True)
 class Counters:
     """The last number given to each kind of call."""

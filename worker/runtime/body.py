@@ -30,6 +30,7 @@ from ..core.calls import (
     Divergence,
     Drift,
     Outcome,
+    PassedOver,
     Problem,
     Raised,
     Returned,
@@ -129,6 +130,11 @@ class Body:
     def drifts(self) -> Sequence[Drift]:
         """Calls whose arguments differ from the recorded ones. The recorded answer is used."""
         return self._cursor.drifts
+
+    @property
+    def passed_over(self) -> Sequence[PassedOver]:
+        """Hook payloads the body could not read, since it left replay."""
+        return self._calls.passed_over
 
     @property
     def is_quiet(self) -> bool:

@@ -26,6 +26,7 @@ from ..core.calls import (
     ChildCall,
     Counters,
     HookCall,
+    PassedOver,
     PatchCall,
     StepCall,
     WaitCall,
@@ -46,7 +47,7 @@ from ..sdk.errors import (
     WorkflowRunFailedError,
 )
 from ..sdk.values import decode_failure
-from .bodyhooks import Hook
+from .bodyhooks import Hook, check_class
 from .bodyloop import STUCK_AFTER, BodyFuture, BodyLoop, BodyTimer
 from .seeds import Seeds
 
@@ -104,6 +105,7 @@ class BodyCalls:
         self.unit: int = 0  # deliveries so far; what is issued between two is recorded together
         self.replaying = False
         self.cancel_reason: str | None = None  # set by a cancel request
+        self.passed_over: list[PassedOver] = []
         self._now = created_at  # ms
         self._created_at = created_at
         self._context = context
@@ -184,6 +186,7 @@ class BodyCalls:
         self.check()
         if token == "" or (token is not None and address_of(token) is not None):
             raise ValueError(f"hook token {token!r} is empty or has the form of a default token")
+        check_class(cls, self._codec)
         data = b"" if metadata is None else self._codec.encode(metadata, path="hook metadata")
         id = self._counters.next("h")
         made = token or self._seeds.hook_token(self.run_id, id)
@@ -276,6 +279,11 @@ class BodyCalls:
 
     def next_payload(self, hook_id: str) -> asyncio.Future[bytes]:
         return self.loop.hold() or self._hooks[hook_id].next_payload()
+
+    def pass_over(self, hook_id: str, reason: str) -> None:
+        """The body could not read a payload. Told once: not in replay."""
+        if not self.replaying:
+            self.passed_over.append(PassedOver(hook_id, reason))
 
     def hook_conflict(self, hook_id: str) -> asyncio.Future[str | None]:
         return self.loop.hold() or self._hooks[hook_id].ask_for_conflict()

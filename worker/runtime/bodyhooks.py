@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
+from typing import Any
+
+import pydantic
 
 from world_redis.events import Event, EventType
 
 from ..core.records import HookConflict, HookReceived, unpack
-from ..sdk.errors import HookConflictError, HookDisposedError
+from ..sdk.errors import HookConflictError, HookDisposedError, TypeValidationError
+from ..sdk.values import Codec
 from .bodyloop import BodyFuture, BodyLoop
+
+
+def check_class(cls: type[Any], codec: Codec) -> None:
+    """Payloads that do not fit are passed over; of a class that none can fit, all would be.
+
+    Raises:
+        TypeValidationError: this is such a class.
+    """
+    path = f"payload of hook {cls.__qualname__}"
+    codec.shape(cls, path)
+    has_fields = dataclasses.is_dataclass(cls) or issubclass(cls, pydantic.BaseModel)
+    if not has_fields and codec.types.of_class(cls) is None:
+        raise TypeValidationError("make the class a dataclass or a pydantic model", path=path)
 
 
 class HookFuture(BodyFuture):

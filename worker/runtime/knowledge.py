@@ -37,7 +37,7 @@ class Knowledge:
         self.table: Table | None = None
         self.need_table = False
         self.news: News | None = None  # of the wake that joined last, until a body was advanced on it
-        self._drifts = 0  # of the body, counted so far
+        self._drifts = self._passed_over = 0  # of the body, counted so far
         self._server = ""  # whose log the body stands on
         self._now, self._heard_at = 0, 0.0  # server time last heard (ms), and when
 
@@ -153,7 +153,7 @@ class Knowledge:
     def drop_body(self) -> None:
         body, self.body = self.body, None
         self.started, self.seen, self.waits, self.acted = False, 0, {}, set()
-        self.table, self._drifts = None, 0
+        self.table, self._drifts, self._passed_over = None, 0, 0
         if body is not None:
             body.close()
 
@@ -176,6 +176,7 @@ class Knowledge:
             body.learn(events)
             body.run()
             self._count_drifts(body)
+            self._count_passed_over(body)
 
     def _count_drifts(self, body: Body) -> None:
         """Arguments that differ from the recorded ones: the recorded answer stands, people should know."""
@@ -194,6 +195,16 @@ class Knowledge:
             self.body.withdrawn([key for key in keys if key != TIMER])
         if TIMER in keys:
             self.timer_armed = False
+
+    def _count_passed_over(self, body: Body) -> None:
+        """Payloads that do not fit: the run waits on, and whoever sent them should know."""
+        if len(body.passed_over) == self._passed_over:
+            return
+        for each in body.passed_over[self._passed_over :]:
+            self._host.telemetry.passed_over_payloads.inc()
+            about = {"run_id": self._run_id, "hook": each.hook}
+            log.warning("a payload was passed over, its hook waits on: %s", each.reason, extra=about)
+        self._passed_over = len(body.passed_over)
 
     async def feed_rest(self) -> None:
         """The pages an answer had no room for."""

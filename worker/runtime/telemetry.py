@@ -54,6 +54,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("deferred_completions_total", "counter", "steps begun before their claim was there", ("outcome",)),
     Metric("prologues_total", "counter", "step deliveries by what was read before the claim", ("prologue",)),
     Metric("input_drifts_total", "counter", "replayed calls whose arguments differ from the recorded ones"),
+    Metric("passed_over_payloads_total", "counter", "hook payloads that did not fit and were passed over"),
     Metric("body_io_total", "counter", "calls a body must not make (sockets, threads, sleeping)", ("call",)),
     Metric("replays_total", "counter", "bodies built from their log"),
     # messages
@@ -91,6 +92,7 @@ class Telemetry:
     deferred_completions: Counter
     prologues: Counter
     input_drifts: Counter
+    passed_over_payloads: Counter
     body_io: Counter
     replays: Counter
     redeliveries: Counter

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from .context import BodyPort, body_for, current_body
-from .errors import HookDisposedError, InternalError
+from .errors import HookDisposedError, InternalError, SerializationError
 from .texts import plain_text
 
 H = TypeVar("H")
@@ -18,7 +18,8 @@ Resume = Callable[["BaseHook", "str | HookEvent[Any] | Any", "str | None"], Awai
 class HookEvent(Generic[H]):
     """An open hook of the body: ``await hook`` for the next payload, ``async for`` for all.
 
-    Payloads that come before they are asked for are kept. ``async with`` disposes it at the end.
+    Payloads that come before they are asked for are kept. One that does not fit the class is passed over:
+    the worker logs and counts it, and the hook waits for the next. ``async with`` disposes it at the end.
 
     Attributes:
         token: what `BaseHook.resume` needs; default tokens cannot be guessed.
@@ -36,14 +37,19 @@ class HookEvent(Generic[H]):
         Raises:
             HookConflictError: another live run holds the token.
             HookDisposedError: the hook was disposed.
-            TypeValidationError: what was sent does not fit the class.
         """
         return self._next().__await__()
 
     async def _next(self) -> H:
-        data = await self._body.next_payload(self._id)
-        payload: H = self._body.read(data, self._cls, f"payload of hook {self._cls.__qualname__}")
-        return payload
+        while True:
+            data = await self._body.next_payload(self._id)
+            try:
+                payload: H = self._body.read(data, self._cls, f"payload of hook {self._cls.__qualname__}")
+            except SerializationError as error:
+                # Whoever knows the token could end the run by a slip of the hand, if this were raised.
+                self._body.pass_over(self._id, str(error))
+            else:
+                return payload
 
     def __aiter__(self) -> AsyncIterator[H]:
         return self
@@ -92,6 +98,7 @@ class BaseHook:
         Raises:
             ValueError: `token` is empty or looks like a default one.
             SerializationError: `metadata` cannot be recorded.
+            TypeValidationError: payloads of this class cannot be read at all.
             RuntimeError: not in a workflow body.
         """
         body = body_for(f"{cls.__qualname__}.wait()")
