@@ -387,11 +387,15 @@ def test_continue_as_new_ends_the_body_with_the_next_input() -> None:
             await charge()
         except Exception:
             return
+        await set_attributes({"stage": "two", "draft": "yes"})
+        await remove_attributes("draft")
         continue_as_new(n + 1)
 
     player = Player(renew, 1)
     player.complete("s1")
-    assert player.body.outcome == ContinuedAsNew(b'{"n":2,"note":"none"}')
+    attributes = {"stage": "two", "draft": None}
+    assert player.body.outcome == ContinuedAsNew(b'{"n":2,"note":"none"}', attributes)
+    assert player.replay().outcome == player.body.outcome
 
 
 def test_a_body_starts_in_a_fresh_context() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from worker.core.calls import (
@@ -67,6 +68,7 @@ def scene(fresh: Sequence[Call] = (), **given: Any) -> Scene:
         timer_armed=False,
         deadline_fired=False,
         table=None,
+        attributes={},
         now=NOW,
         entropy=lambda: SEED,
     )
@@ -431,3 +433,11 @@ def test_continue_as_new_hands_over_in_the_transition_that_ends_the_run() -> Non
     message = unpack_run_message(start.payload)
     assert message.input == b"next" and message.seed == SEED
     assert message.context == replace(context, created_at=NOW)
+    assert "attributes" not in start.fields
+
+
+def test_a_run_that_goes_on_as_new_has_the_attributes_this_one_ends_with() -> None:
+    outcome = ContinuedAsNew(b"next", {"stage": "two", "draft": None, "gone": None, "new": "n"})
+    given = {"team": "billing", "stage": "one", "draft": "yes"}
+    (start,) = plan(scene(attributes=given, outcome=outcome)).children
+    assert orjson.loads(str(start.fields["attributes"])) == {"team": "billing", "stage": "two", "new": "n"}

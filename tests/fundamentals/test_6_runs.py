@@ -134,17 +134,28 @@ async def test_start_in_a_body_does_not_wait(running: Running) -> None:
 
 
 async def test_a_long_life_goes_on_as_a_new_run(running: Running) -> None:
-    """A log should not grow for ever; whoever waits gets the last run's result."""
+    """A log should not grow for ever; whoever waits gets the last run's result. Attributes go along."""
     wf = Workflows()
 
     @wf.workflow
     async def count(left: int) -> str:
+        await set_attributes({"left": str(left)})
         if left:
             continue_as_new(left - 1)
         return "done"
 
     async with running(wf) as client:
-        assert await (await client.start(count, 3)).return_value(timeout=10) == "done"
+        run = await client.start(count.with_options(attributes={"team": "a"}), 2)
+        assert await run.return_value(timeout=10) == "done"
+        given = []
+        while True:
+            info = await run.info()
+            given.append(info.attributes)
+            if info.continued_to is None:
+                break
+            run = client.get_run(info.continued_to)
+        assert given == [{"team": "a"}, {"team": "a", "left": "2"}, {"team": "a", "left": "1"}]
+        assert await run.attributes() == {"team": "a", "left": "0"}
 
 
 async def test_versions_of_a_workflow_live_side_by_side(running: Running) -> None:

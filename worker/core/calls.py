@@ -140,6 +140,7 @@ class Cancelled:
 @dataclass(frozen=True, slots=True)
 class ContinuedAsNew:
     input: bytes  # encoded arguments of the run that takes over
+    attributes: Mapping[str, str | None] = field(default_factory=dict)  # set (text) and removed (None) here
 
 
 Outcome: TypeAlias = Returned | Raised | Cancelled | ContinuedAsNew

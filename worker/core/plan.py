@@ -82,6 +82,7 @@ class Scene:
     timer_armed: bool
     deadline_fired: bool  # the run's deadline message is in our hand: arm it again if we think it early
     table: Table | None
+    attributes: Mapping[str, str]  # of the run at its start; known only if it goes on as a new one
     now: int  # ms, server time
     entropy: Callable[[], bytes]  # 16 random bytes, for the seed of a child
 
@@ -320,18 +321,21 @@ def _end(scene: Scene, made: Plan, outcome: Outcome) -> None:
             made.decisions.append(Decision(EventType.RUN_FAILED, data=pack(Failed(code, data))))
         case Cancelled():
             made.decisions.append(Decision(EventType.RUN_CANCELLED, data=pack(Failed(CANCELLED, b""))))
-        case ContinuedAsNew(given):
-            made.children.append(_successor(scene, given))
+        case ContinuedAsNew():
+            made.children.append(_successor(scene, outcome))
             made.decisions.append(Decision(EventType.RUN_COMPLETED))
         case _:
             raise AssertionError(f"no way to end with {outcome}")
     made.ends_run = True
 
 
-def _successor(scene: Scene, given: bytes) -> ChildStart:
-    """The run that takes over: same workflow, partition, parent and root, new input and log."""
-    context = replace(scene.context, created_at=scene.now)
+def _successor(scene: Scene, outcome: ContinuedAsNew) -> ChildStart:
+    """The run that takes over: same workflow, partition, parent, root and attributes, new input and log."""
+    context, given = replace(scene.context, created_at=scene.now), outcome.input
     message = RunMessage(context, scene.entropy(), given, b"")
     run_id = child_run_id(scene.run_id, "next")
     fields = run_fields(message) | {"continued_from": scene.run_id}
+    attributes = {**scene.attributes, **outcome.attributes}
+    if kept := {name: value for name, value in attributes.items() if value is not None}:
+        fields["attributes"] = orjson.dumps(kept).decode()
     return ChildStart(run_id, "", fields, given, context.queue, pack_run_message(message))

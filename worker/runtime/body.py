@@ -340,7 +340,7 @@ class Body:
             return self._raised(asyncio.CancelledError("the workflow cancelled itself"))
         error = main.exception()
         if isinstance(error, ContinueAsNew):
-            return ContinuedAsNew(error.input)
+            return ContinuedAsNew(error.input, self._calls.attributes)
         if error is not None:
             return self._raised(error)
         try:

@@ -105,6 +105,7 @@ class BodyCalls:
         self.unit: int = 0  # deliveries so far; what is issued between two is recorded together
         self.replaying = False
         self.cancel_reason: str | None = None  # set by a cancel request
+        self.attributes: dict[str, str | None] = {}  # set (text) and removed (None) so far
         self.passed_over: list[PassedOver] = []
         self._now = created_at  # ms
         self._created_at = created_at
@@ -204,6 +205,7 @@ class BodyCalls:
     def set_attributes(self, changes: Mapping[str, str | None]) -> None:
         self.check()
         call = AttributesCall(self._counters.next("a"), dict(changes))
+        self.attributes.update(changes)
         self.loop.turns = 0
         self.cursor.issue(call)
 

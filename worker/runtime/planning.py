@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import orjson
+
+from world_redis.log import NOTHING_NEW
 from world_redis.messages import DEADLINE, TIMER
 from world_redis.transition import Table
 
-from ..core.calls import Outcome
+from ..core.calls import ContinuedAsNew, Outcome
 from ..core.dispatch import Here
 from ..core.plan import Plan, Scene, plan
 from .body import Body
@@ -16,9 +21,12 @@ class Planning:
     def __init__(self, parts: Parts) -> None:
         self._run_id, self._host, self._hand, self._executions, self._known, self._tokens = parts
 
-    def plan(self, body: Body, outcome: Outcome | None, table: Table | None, *, judged: bool) -> Plan:
+    async def plan(self, body: Body, outcome: Outcome | None, table: Table | None, *, judged: bool) -> Plan:
         """What to write for a quiet body. `judged`: the machinery ends the run, whatever the body wants."""
-        fresh, known, limits = body.fresh, self._known, self._host.limits
+        fresh = body.fresh
+        await self._tokens.ask(fresh)
+        attributes = await self._attributes() if isinstance(outcome, ContinuedAsNew) else {}
+        known, limits = self._known, self._host.limits
         assert known.context is not None
         running = len(self._executions.running)
         return plan(
@@ -39,10 +47,17 @@ class Planning:
                 deadline_fired=DEADLINE in self._hand.fired,
                 timer_armed=known.timer_armed,
                 table=None if judged else table,
+                attributes=attributes,
                 now=known.now(),
                 entropy=lambda: self._host.ports.entropy(16),
             )
         )
+
+    async def _attributes(self) -> Mapping[str, str]:
+        """Those the run was started with, for the run that takes over. No message carries them."""
+        found = await self._host.log.read(self._run_id, seen=NOTHING_NEW)
+        given: dict[str, str] = orjson.loads((found and found.record.get("attributes")) or b"{}")
+        return given
 
     def _here(self, spec: int) -> Here:
         limits = self._host.limits

@@ -311,8 +311,7 @@ class Session:
         outcome = self._outcome(body)
         if self._draining and outcome is None:
             return Plan()
-        await self._tokens.ask(body.fresh)
-        return self._planning.plan(body, outcome, table, judged=self._verdict is not None)
+        return await self._planning.plan(body, outcome, table, judged=self._verdict is not None)
 
     def _keeps_hand(self, made: Plan) -> bool:
         """What is held is refused or given back once nothing runs here: no transition settles it."""

@@ -167,8 +167,8 @@ class ContinueAsNew(BaseException):
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
     """End this run and start another one of the same workflow with these arguments.
 
-    Whoever waits for the result of this run gets the new one's. Call it from the workflow itself,
-    not from a task beside it.
+    Whoever waits for the result of this run gets the new one's. The new run has the attributes that
+    this one ends with. Call it from the workflow itself, not from a task beside it.
 
     Raises:
         TypeValidationError, SerializationError: the arguments do not fit or cannot be recorded.

@@ -63,7 +63,7 @@ class RunInfo:
     parent_run_id: str | None
     retried_from: str | None
     continued_to: str | None  # the run that went on as, see `continue_as_new`
-    attributes: Mapping[str, str]  # as given at the start; see `Run.attributes` for the current ones
+    attributes: Mapping[str, str]  # at its start; see `Run.attributes` for the current ones
     deployment: str
 
     @property
