@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.processes import APP, Process, until
+from worker.cli.reload import next_pause
 
 CLIENT = """
 import asyncio
@@ -39,6 +40,29 @@ def test_a_worker_that_is_killed_is_started_again(process: Process, dev: subproc
     assert signal.strsignal(signal.SIGKILL) in until(dev, "ended by a signal")["message"]
     assert worker_of(dev) != first
     assert process.run("start", "app:seeded", "--wait", "--timeout", "20s").returncode == 0
+
+
+def test_a_worker_that_dies_at_every_start_is_started_ever_more_rarely_and_at_once_after_a_change(
+    process: Process, dev: subprocess.Popen[str]
+) -> None:
+    worker_of(dev)
+    (process.folder / "app.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    until(dev, "a source file changed, restarting")
+    for pause in ("in 1 s", "in 2 s"):
+        assert pause in until(dev, "ended by a signal")["message"]
+    (process.folder / "app.py").write_text(APP)
+    until(dev, "a source file changed, restarting")
+    os.kill(worker_of(dev), signal.SIGKILL)
+    assert "in 1 s" in until(dev, "ended by a signal")["message"]
+    worker_of(dev)
+
+
+def test_the_pause_doubles_up_to_half_a_minute_and_is_short_again_for_a_worker_that_has_lived() -> None:
+    pauses = [0]
+    for _ in range(7):
+        pauses.append(next_pause(pauses[-1], lived=0.5))
+    assert pauses[1:] == [1, 2, 4, 8, 16, 30, 30]
+    assert next_pause(30, lived=31) == 1
 
 
 def test_a_worker_that_ends_by_itself_waits_for_a_change(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -15,7 +16,8 @@ import click
 from ..addresses import resolve
 
 _LOOK = 0.5  # seconds between two looks
-_PAUSE = 1.0  # seconds before a killed worker is started again: one that dies at once must not spin
+# Seconds before a killed worker is started again: one that dies at once must not spin.
+_FIRST_PAUSE, _LONGEST_PAUSE = 1, 30
 PARENT = "STEPFLEET_PARENT"  # tells a child process whose end is its own
 
 
@@ -52,6 +54,7 @@ class _Supervisor:
         self._arguments = [sys.executable, *sys.orig_argv[1:], "--no-reload"]
         self._environment = {**os.environ, "WORKFLOW_REDIS_URL": url, PARENT: str(os.getpid())}
         self._stopping = False
+        self._pause = 0  # seconds, the last one taken; 0: the worker has lived
         self._child: subprocess.Popen[bytes] | None = None
 
     def stop(self, number: int, frame: FrameType | None) -> None:
@@ -62,7 +65,7 @@ class _Supervisor:
 
     def run(self) -> int:
         while True:
-            before = _sources()
+            before, began = _sources(), time.monotonic()
             child = self._start()
             self._wait_for_change(before, child)
             if self._stopping:
@@ -72,9 +75,8 @@ class _Supervisor:
                 child.terminate()
                 child.wait()
             elif child.returncode < 0:  # not by its code: a change is not what would help
-                death = signal.strsignal(-child.returncode)
-                click.echo(f"worker dev: the worker was ended by a signal ({death}), restarting", err=True)
-                time.sleep(_PAUSE)
+                self._pause = next_pause(self._pause, time.monotonic() - began)
+                self._rest(before, -child.returncode)
             else:
                 click.echo(f"worker dev: ended with code {child.returncode}; waiting for a change", err=True)
                 self._wait_for_change(before, None)
@@ -88,12 +90,34 @@ class _Supervisor:
             child.terminate()
         return child
 
-    def _wait_for_change(self, before: dict[str, float], child: subprocess.Popen[bytes] | None) -> None:
-        """Until a source changes, `child` ends, or it is time to stop."""
-        while not self._stopping and _sources() == before:
-            if child is not None and child.poll() is not None:
-                return
+    def _rest(self, before: dict[str, float], death: int) -> None:
+        click.echo(
+            f"worker dev: the worker was ended by a signal ({signal.strsignal(death)}), "
+            f"restarting in {self._pause} s, or when a source file changes",
+            err=True,
+        )
+        if self._wait_for_change(before, None, seconds=self._pause):
+            click.echo("worker dev: a source file changed, restarting", err=True)
+
+    def _wait_for_change(
+        self, before: dict[str, float], child: subprocess.Popen[bytes] | None, *, seconds: float = math.inf
+    ) -> bool:
+        """Until a source changes (True), `child` ends, `seconds` have passed, or it is time to stop."""
+        over = time.monotonic() + seconds
+        while not self._stopping:
+            if _sources() != before:
+                self._pause = 0  # it is other code now
+                return True
+            if (child is not None and child.poll() is not None) or time.monotonic() >= over:
+                break
             time.sleep(_LOOK)
+        return False
+
+
+def next_pause(last: int, lived: float) -> int:
+    """Seconds to rest after a worker that was killed `lived` seconds after its start; `last`: after the one
+    before it, 0 for none."""
+    return _FIRST_PAUSE if lived > _LONGEST_PAUSE or not last else min(2 * last, _LONGEST_PAUSE)
 
 
 def _exit_code(returned: int) -> int:
