@@ -7,8 +7,8 @@ that comes by itself.* (Ready, in flight, or put off on purpose: a timer that wa
 count, it is not due for what the body has not seen.)
 
 `check` is pure, over a partition as read by `read_partition`. The script tests call it at their end, the
-model and the simulation after every call, `worker doctor` on demand; `sweep.py` heals what breaks the
-invariant, which should never happen.
+model and the simulation after every call. `survey.py` asks the same of a partition that is too large to be
+read whole, for `worker doctor`; `sweep.py` heals what breaks the invariant, which should never happen.
 """
 
 from __future__ import annotations
@@ -75,22 +75,28 @@ class Breach(NamedTuple):
 
 def check(state: PartitionState) -> list[Breach]:
     """Everything wrong with a partition. Empty is the only good answer."""
-    breaches = [*_places(state), *_indexes(state)]
-    messages = _by_run(state)
+    breaches = [*check_places(state), *check_runs(state)]
+    messages = messages_by_run(state)
     for id, found in state.runs.items():
-        mine = messages.get(id, [])
-        breaches += _out(id, found, state)
-        breaches += _lifetime(id, found)
-        breaches += _rescue(id, found, state)
-        breaches += liveness(id, found, mine, state.open)
-        if found.log is not None:
-            breaches += _log(id, found, found.log)
-            breaches += _news(found.log, mine)
-            breaches += _entities(id, found, found.log)
+        breaches += liveness(id, found, messages.get(id, []), state.open)
     return breaches
 
 
-def _by_run(state: PartitionState) -> dict[str, list[MessageState]]:
+def check_runs(state: PartitionState) -> Iterator[Breach]:
+    """What is wrong with the runs, their way forward apart. Needs no more of a partition than is theirs."""
+    yield from _indexes(state)
+    messages = messages_by_run(state)
+    for id, found in state.runs.items():
+        yield from _out(id, found, state)
+        yield from _lifetime(id, found)
+        yield from _rescue(id, found, state)
+        if found.log is not None:
+            yield from _log(id, found, found.log)
+            yield from _news(found.log, messages.get(id, []))
+            yield from _entities(id, found, found.log)
+
+
+def messages_by_run(state: PartitionState) -> dict[str, list[MessageState]]:
     found: dict[str, list[MessageState]] = {}
     for m in state.messages.values():
         found.setdefault(m.run, []).append(m)
@@ -135,7 +141,7 @@ def _open(found: RunState) -> str:
 # --- structure ------------------------------------------------------------------------------------
 
 
-def _places(state: PartitionState) -> Iterator[Breach]:
+def check_places(state: PartitionState) -> Iterator[Breach]:
     """Every message waits in exactly one place, the one its header names."""
     seen: dict[str, list[tuple[str, str, str]]] = {}
     for kind, queue, id, entry in state.places:
@@ -367,13 +373,13 @@ async def _waiting(world: CommandCaller, partition: int, queue: str) -> list[tup
 async def read_run(world: CommandCaller, partition: int, id: str, *, log: bool = False) -> RunState | None:
     """A run as it is, without its log unless asked for; None when it is not there."""
     keys = world.keys.run(partition, id)
-    record, entities, out = await _many(world, [("HGETALL", key) for key in (keys[0], keys[2], keys[3])])
+    record, entities, out = await many(world, [("HGETALL", key) for key in (keys[0], keys[2], keys[3])])
     if not record:
         return None
     entries: Any = await world.command("XRANGE", keys[1], "-", "+") if log else None
     found = run_state(record, entities, out, entries)
     if found.run.finished:
-        lifetimes = await _many(world, [("PTTL", key) for key in keys])
+        lifetimes = await many(world, [("PTTL", key) for key in keys])
         found.immortal = [key for key, ms in zip(keys, lifetimes, strict=True) if ms == -1]
     return found
 
@@ -394,7 +400,7 @@ def run_state(record: Any, entities: Any, out: Any, entries: Any) -> RunState:
     )
 
 
-async def _many(world: CommandCaller, commands: Sequence[tuple[str, ...]]) -> list[Any]:
+async def many(world: CommandCaller, commands: Sequence[tuple[str, ...]]) -> list[Any]:
     replies: list[Any] = []
     for start in range(0, len(commands), _CHUNK):
         chunk = commands[start : start + _CHUNK]

@@ -9,14 +9,13 @@ seem to have no message, the places where messages wait are walked as well.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .entities import MessageState
 from .events import Answer
 from .liveness import RunState, liveness, queues_of, read_messages, read_run
+from .pages import entries, members
 from .runs import CommandCaller, Runs
-
-_PAGE = 200  # ids asked for at once
 
 
 class Sweep(NamedTuple):
@@ -39,7 +38,7 @@ async def sweep(
     sweep before (`previous`: its sightings). One sighting is none: a partition is not read at one moment.
     `rest` is awaited after every page of open runs."""
     suspects = await _suspects(world, partition, rest)
-    await _acquit(world, partition, suspects)
+    await acquit(world, partition, suspects)
     sightings = {id: found.run.head for id, found in suspects.items()}
     healed = []
     for id, head in sightings.items():
@@ -53,7 +52,7 @@ async def _suspects(
 ) -> dict[str, RunState]:
     """The open runs whose way forward none of the messages in their `out` is. Most are being worked on."""
     suspects: dict[str, RunState] = {}
-    async for ids in _members(world, world.keys.partition(partition)[2]):
+    async for ids in members(world, world.keys.partition(partition)[2]):
         for id in ids:
             found = await read_run(world, partition, id)
             if found is not None and not await _goes_on(world, partition, id, found):
@@ -64,7 +63,7 @@ async def _suspects(
 
 async def _goes_on(world: CommandCaller, partition: int, id: str, found: RunState) -> bool:
     messages = await read_messages(world, partition, list(found.out.values()))
-    living = await _living(world, partition, found.children)
+    living = await living_of(world, partition, found.children)
     return _has_way(id, found, [m for m in messages.values() if m.run == id], living)
 
 
@@ -72,13 +71,13 @@ def _has_way(id: str, found: RunState, messages: list[MessageState], living: Col
     return not any(liveness(id, found, messages, living))
 
 
-async def _living(world: CommandCaller, partition: int, children: Collection[str]) -> set[str]:
+async def living_of(world: CommandCaller, partition: int, children: Collection[str]) -> set[str]:
     """Those of a run's children that are not finished; they live in its partition."""
     key = world.keys.partition(partition)[2]
     return {child for child in children if await world.command("ZSCORE", key, child) is not None}
 
 
-async def _acquit(world: CommandCaller, partition: int, suspects: dict[str, RunState]) -> None:
+async def acquit(world: CommandCaller, partition: int, suspects: dict[str, RunState]) -> None:
     """Take out those that have a message elsewhere. What is in flight is walked first: it is never much, and
     nearly always all that is looked for."""
     async for ids in _waiting(world, partition):
@@ -96,30 +95,8 @@ async def _waiting(world: CommandCaller, partition: int) -> AsyncIterator[list[s
     """Ids of messages in flight, then of those put off, then of run messages ready to be taken."""
     keys = [world.keys.queue(partition, queue) for queue in await queues_of(world, partition)]
     for key in (*(each.flight for each in keys), *(each.delayed for each in keys)):
-        async for ids in _members(world, key):
+        async for ids in members(world, key):
             yield ids
     for each in keys:
-        async for ids in _entries(world, each.ready):
-            yield ids
-
-
-async def _members(world: CommandCaller, key: str) -> AsyncIterator[list[str]]:
-    """Of a sorted set. What is in it all the while comes at least once."""
-    cursor = b"0"
-    while True:
-        page: Any = await world.command("ZSCAN", key, cursor, "COUNT", _PAGE)
-        cursor, flat = page
-        yield [member.decode() for member in flat[::2]]
-        if cursor == b"0":
-            return
-
-
-async def _entries(world: CommandCaller, key: str) -> AsyncIterator[list[str]]:
-    """Message ids of a stream."""
-    after = "-"
-    while True:
-        page: Any = await world.command("XRANGE", key, after, "+", "COUNT", _PAGE)
-        if not page:
-            return
-        yield [fields[1].decode() for _, fields in page]
-        after = f"({page[-1][0].decode()}"
+        async for page in entries(world, each.ready):
+            yield [id for _, id in page]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ from world_redis.ids import new_run_id
 wf = Workflows()
 
 
+@dataclass
 class Approval(BaseHook):
-    pass
+    """A payload that says nothing."""
 
 
 @wf.step(max_retries=0)

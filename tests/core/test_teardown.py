@@ -10,6 +10,7 @@ import logging
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -26,8 +27,9 @@ pytestmark = pytest.mark.usefixtures("no_body_is_left")
 wf = Workflows()
 
 
+@dataclass
 class Note(BaseHook):
-    pass
+    """A payload that says nothing."""
 
 
 @wf.step

@@ -16,7 +16,7 @@ from world_redis.sweep import sweep
 from world_redis.world import RedisWorld
 
 
-class _Heard:
+class Heard:
     """A caller that notes what is asked, and the longest list it is answered."""
 
     def __init__(self, world: RedisWorld) -> None:
@@ -30,7 +30,10 @@ class _Heard:
     async def command(self, *args: bytes | str | int) -> object:
         self.asked.append(args)
         reply = await self._world.command(*args)
-        self.longest = max([self.longest, *(len(part) for part in (reply, *reply) if isinstance(part, list))])
+        if isinstance(reply, list):
+            self.longest = max(
+                self.longest, len(reply), *(len(part) for part in reply if isinstance(part, list))
+            )
         return reply
 
 
@@ -38,7 +41,7 @@ async def _sighted(kit: StoreKit) -> list[str]:
     return list((await sweep(kit.world, 0, {})).sightings)
 
 
-async def _outlived(kit: StoreKit) -> Session:
+async def outlived(kit: StoreKit) -> Session:
     """A run at work whose wake is no longer in its `out`: a later one was there, and is settled."""
     session = await kit.session()
     await kit.hooked(session)
@@ -55,20 +58,20 @@ async def _outlived(kit: StoreKit) -> Session:
 
 
 async def test_a_delivery_that_only_its_place_names_carries_a_run_on(kit: StoreKit) -> None:
-    await _outlived(kit)
+    await outlived(kit)
     assert await _sighted(kit) == []
 
 
 @pytest.mark.parametrize(("due_in", "place"), [(0, "r"), (60_000, "d")])
 async def test_and_so_it_does_when_it_was_given_back(kit: StoreKit, due_in: int, place: str) -> None:
-    session = await _outlived(kit)
+    session = await outlived(kit)
     await kit.queue().defer(0, [session.held], due_in=due_in)
     assert await kit.waiting(session.run_id) == {"wake*": place}
     assert await _sighted(kit) == []
 
 
 async def test_without_it_the_run_is_found(kit: StoreKit) -> None:
-    session, world = await _outlived(kit), kit.world
+    session, world = await outlived(kit), kit.world
     await kit.session()
     id = session.held.message_id
     await world.command("HDEL", world.keys.partition(0)[1], id, f"{id}:p")
@@ -95,7 +98,7 @@ async def _terminated(kit: StoreKit) -> None:
 
 async def test_finished_runs_cost_a_sweep_nothing(kit: StoreKit) -> None:
     await kit.session()
-    before, after = _Heard(kit.world), _Heard(kit.world)
+    before, after = Heard(kit.world), Heard(kit.world)
     await sweep(before, 0, {})
     await asyncio.gather(*(_terminated(kit) for _ in range(100)))
     await sweep(after, 0, {})
@@ -107,16 +110,16 @@ async def test_a_sweep_never_holds_all_open_runs(kit: StoreKit, due_in: int) -> 
     ids = await asyncio.gather(*(kit.start(due_in=due_in) for _ in range(1_000)))
     # Its message is not found through its `out`: where messages wait is walked too.
     await kit.world.command("HDEL", kit.world.keys.run(0, ids[-1])[3], "wake")
-    heard = _Heard(kit.world)
+    heard = Heard(kit.world)
     assert (await sweep(heard, 0, {})).sightings == {}
     assert heard.longest < len(ids)
     kit.tolerated.add("out")
 
 
 async def test_a_sweep_rests_after_every_page(kit: StoreKit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("world_redis.sweep._PAGE", 20)
+    monkeypatch.setattr("world_redis.pages.PAGE", 20)
     await asyncio.gather(*(kit.start() for _ in range(200)))  # a small set is answered whole
-    heard, rests = _Heard(kit.world), list[int]()
+    heard, rests = Heard(kit.world), list[int]()
 
     async def rest() -> None:
         rests.append(len(heard.asked))

@@ -16,6 +16,7 @@ from worker.fleet import FleetReader
 from world_redis.embedded import EmbeddedServerError, find_binary
 from world_redis.errors import AccessRefused
 from world_redis.link import Link
+from world_redis.survey import survey
 
 USERS = (OPS / "redis" / "users.acl").read_text()
 NAMESPACE = "wf"  # what the file's patterns name
@@ -38,7 +39,9 @@ def commands_of_python() -> set[str]:
     found = set()
     for package in ("worker", "world_redis"):
         for path in (ROOT / package).rglob("*.py"):
-            found |= set(re.findall(r'\.(?:command|call)\(\s*"([A-Z_]+)"', path.read_text()))
+            found |= set(
+                re.findall(r'(?:\.(?:command|call)\(|many\(world, \[\()\s*"([A-Z_]+)"', path.read_text())
+            )
     return {name.lower() for name in found} - {"script", "config"} | {"script|load", "config|get"}
 
 
@@ -111,6 +114,7 @@ async def _everything(fleet: Fleet) -> None:
     once = app.fails_for_good.with_options(idempotency_key="k")
     assert (await fleet.start(once)).run_id == (await fleet.start(once)).run_id
     assert len((await fleet.client.list_runs()).runs) > len(kinds)
+    await survey(fleet.world, 0, deep=True)
 
 
 @pytest.mark.needs_redis_server

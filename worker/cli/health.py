@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 import click
 
 from world_redis.entities import Run
-from world_redis.liveness import Breach, check, read_partition
+from world_redis.liveness import Breach
 from world_redis.runs import parked_runs
+from world_redis.survey import survey
 from world_redis.world import RedisWorld
 
 from ..addresses import url_of_dev
@@ -159,11 +160,11 @@ async def _partitions(world: RedisWorld, deep: bool) -> AsyncIterator[Finding]:
     refused: dict[str, Run] = {}
     breaches: list[Breach] = []
     for partition in world.partitions:
-        state = await read_partition(world, partition, logs=deep, finished=deep)
-        open_runs += len(state.open)
-        breaches += await _lasting(world, partition, check(state), deep)
+        found = await survey(world, partition, deep=deep)
+        open_runs += await world.command("ZCARD", world.keys.partition(partition)[2])
+        refused |= found.refused
+        breaches += await _lasting(world, partition, found.breaches, deep)
         parked |= await parked_runs(world, partition)
-        refused |= {id: found.run for id, found in state.runs.items() if _refused(found.run)}
         dead += await world.command("XLEN", world.keys.partition(partition)[5])
     yield Finding("runs", "ok", f"{open_runs} open")
     for run_id, (reason, _, _) in parked.items():
@@ -179,16 +180,12 @@ async def _partitions(world: RedisWorld, deep: bool) -> AsyncIterator[Finding]:
         yield Finding("liveness", "ok", "every open run has a way forward")
 
 
-def _refused(run: Run) -> bool:
-    return bool(run.refused_since and not run.parked and not run.finished)
-
-
 async def _lasting(world: RedisWorld, partition: int, breaches: list[Breach], deep: bool) -> list[Breach]:
     """Those that are still there a moment later: a partition at work is not read at one moment."""
     if not breaches:
         return []
     await asyncio.sleep(_MOMENT)
-    again = check(await read_partition(world, partition, logs=deep, finished=deep))
+    again = set((await survey(world, partition, deep=deep)).breaches)
     return [breach for breach in breaches if breach in again]
 
 
