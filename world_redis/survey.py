@@ -14,21 +14,10 @@ from dataclasses import dataclass, field
 import msgpack
 
 from .entities import MessageState, Run
-from .liveness import (
-    Breach,
-    PartitionState,
-    RunState,
-    check_places,
-    check_runs,
-    liveness,
-    many,
-    messages_by_run,
-    queues_of,
-    read_messages,
-    read_run,
-)
+from .liveness import Breach, check_places, check_runs, liveness, messages_by_run
 from .messages import Kind
 from .pages import entries, members, names
+from .reading import PartitionState, RunState, many, queues_of, read_messages, read_run
 from .runs import CommandCaller
 from .sweep import acquit, living_of
 

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from .entities import MessageState
 from .events import Answer
-from .liveness import RunState, liveness, queues_of, read_messages, read_run
+from .liveness import liveness
 from .pages import entries, members
+from .reading import RunState, queues_of, read_messages, read_run
 from .runs import CommandCaller, Runs
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.kit import Fleet
+from tests.partition import read_partition
 from world_redis.embedded import EmbeddedServer
-from world_redis.liveness import check, read_partition
+from world_redis.liveness import check
 
 
 @pytest.fixture

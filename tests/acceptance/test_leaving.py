@@ -7,9 +7,10 @@ import pytest
 
 from tests.acceptance import app
 from tests.acceptance.kit import Fleet, until
+from tests.partition import read_partition
 from worker import WorkflowDefinition
 from world_redis.events import EventType
-from world_redis.liveness import check, read_partition
+from world_redis.liveness import check
 
 
 async def test_a_drained_worker_records_its_results_gives_its_messages_back_and_exits_0(

@@ -12,11 +12,12 @@ import pytest
 
 from tests.acceptance import app
 from tests.acceptance.kit import PATIENCE, Fleet, until
+from tests.partition import read_partition
 from tests.servers import start_test_server
 from worker import Run
 from world_redis.embedded import EmbeddedServer
 from world_redis.events import EventType
-from world_redis.liveness import check, read_partition
+from world_redis.liveness import check
 
 RUNS = 200
 LOST_BYTES = 100_000  # of the log's end: about a second of it

@@ -10,9 +10,10 @@ import pytest
 
 from tests.acceptance import app
 from tests.acceptance.kit import Fleet, until
+from tests.partition import read_partition
 from worker import Run
 from world_redis.events import EventType
-from world_redis.liveness import check, read_partition
+from world_redis.liveness import check
 
 RUNS = 150
 WORKERS = 3

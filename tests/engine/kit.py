@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.partition import read_partition
 from worker import WorkflowDefinition, Workflows
 from worker.executors.asynchronous import AsyncExecutor
 from worker.executors.threads import ThreadExecutor
@@ -26,7 +27,7 @@ from world_redis.claims import StartClaims
 from world_redis.events import FINISHED, Event
 from world_redis.hooks import HookAddress, Hooks, Tokens
 from world_redis.ids import new_mark, new_run_id
-from world_redis.liveness import Breach, check, read_partition
+from world_redis.liveness import Breach, check
 from world_redis.log import Log, Snapshot
 from world_redis.messages import Held, RunContext, RunMessage
 from world_redis.queue import Queue

@@ -12,11 +12,11 @@ import pytest
 
 from tests.acceptance.kit import until
 from tests.engine.kit import Stage
+from tests.partition import read_partition
 from worker import BaseHook, FatalError, RetryPolicy, Workflows
 from worker.core.records import HookReceived, pack
 from worker.runtime.host import Limits
 from world_redis.events import EventType
-from world_redis.liveness import read_partition
 
 wf = Workflows()
 WORDS = 100

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from tests.engine.kit import LEASE, Process, Stage
+from tests.partition import read_partition
 from worker import Workflows
 from world_redis.entities import MessageState
 from world_redis.events import EventType
-from world_redis.liveness import read_partition
 from world_redis.scripts import ScriptCall
 
 wf = Workflows()

@@ -12,12 +12,12 @@ import orjson
 import pytest
 
 from tests.engine.kit import LEASE, Cut, Process, Stage
+from tests.partition import read_partition
 from worker import FatalError, RetryPolicy, WorkflowDefinition, Workflows, get_step_metadata
 from worker.runtime.host import Limits
 from worker.runtime.keeper import Holdings
 from worker.runtime.together import MAX_ASKED, MAX_BYTES, Together
 from world_redis.events import EventType
-from world_redis.liveness import read_partition
 from world_redis.messages import Kind
 from world_redis.runs import Runs
 from world_redis.scripts import ScriptCall

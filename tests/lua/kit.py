@@ -9,10 +9,11 @@ from typing import Any
 
 import msgpack
 
+from tests.partition import read_partition
 from world_redis.events import START, Answer, EventType, Position
 from world_redis.hooks import HookAddress, Hooks
 from world_redis.ids import new_mark, new_run_id, partition_of
-from world_redis.liveness import Breach, check, read_partition
+from world_redis.liveness import Breach, check
 from world_redis.log import Limits, Log
 from world_redis.messages import Delivery, Held, Kind, RunContext, RunMessage
 from world_redis.queue import Claim, Queue

@@ -1,8 +1,8 @@
 """Several queued steps of one run claimed in one call: each is judged by itself."""
 
 from tests.lua.kit import A, E, Session, StoreKit
+from tests.partition import read_partition
 from world_redis.ids import new_mark
-from world_redis.liveness import read_partition
 from world_redis.messages import Delivery, Kind
 from world_redis.transition import Fact, Send
 

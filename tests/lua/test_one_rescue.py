@@ -1,7 +1,7 @@
 """A run has one rescue, whoever armed it: an inline start, a claim, a second message, a session."""
 
 from tests.lua.kit import LEASE, A, E, StoreKit
-from world_redis.liveness import read_partition
+from tests.partition import read_partition
 from world_redis.messages import RESCUE, Kind
 from world_redis.transition import Decision, Send
 

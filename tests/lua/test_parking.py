@@ -4,8 +4,8 @@ import pytest
 
 from tests.lua.kit import LEASE, A, E, Session, StoreKit
 from tests.lua.test_claims import _lose
+from tests.partition import read_partition
 from world_redis.ids import new_run_id
-from world_redis.liveness import read_partition
 from world_redis.messages import Delivery, Kind
 from world_redis.runs import parked_runs
 from world_redis.sweep import sweep

@@ -11,7 +11,8 @@ import pytest
 from tests.lua.kit import Session, StoreKit
 from tests.lua.test_ends import _family
 from tests.lua.test_sweep import Heard, outlived
-from world_redis.liveness import Breach, check, read_partition
+from tests.partition import read_partition
+from world_redis.liveness import Breach, check
 from world_redis.survey import survey
 from world_redis.world import RedisWorld
 

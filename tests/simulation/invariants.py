@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from worker.runtime.body import Body
 from world_redis.events import Event, EventType
-from world_redis.liveness import PartitionState, RunState, check
+from world_redis.liveness import check
 from world_redis.messages import RunContext
+from world_redis.reading import PartitionState, RunState
 
 from .cast import wf
 

@@ -11,7 +11,7 @@ import redis
 
 from world_redis.entities import message_of
 from world_redis.keys import RUN_KEYS, Keys
-from world_redis.liveness import PartitionState, RunState, pairs, run_state
+from world_redis.reading import PartitionState, RunState, pairs, run_state
 from world_redis.scripts import SCRIPTS, ScriptCall, Switches, command, pack_lua, unpack_reply
 
 T = TypeVar("T")
