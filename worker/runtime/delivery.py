@@ -15,14 +15,7 @@ from typing import Any
 from world_redis.events import Answer, EventType
 from world_redis.ids import new_mark
 from world_redis.log import NOTHING_NEW
-from world_redis.messages import (
-    REASONS,
-    Delivery,
-    Kind,
-    StepMessage,
-    unpack_run_message,
-    unpack_step_message,
-)
+from world_redis.messages import Delivery, Kind, StepMessage, unpack_step_message
 from world_redis.queue import Claim
 from world_redis.runs import Runs
 from world_redis.transition import Fact, Send, Transition
@@ -41,17 +34,6 @@ log = logging.getLogger("worker.delivery")
 
 UNREADABLE = "UNREADABLE_MESSAGE"
 _BACK_IN = 2_000  # ms until a step nobody here knows is offered again
-
-
-def is_readable(delivery: Delivery) -> bool:
-    """Can a run message's payload be read? (Empty and reason words are fine.)"""
-    if delivery.payload in (b"", *REASONS):
-        return True
-    try:
-        unpack_run_message(delivery.payload)
-    except ValueError:
-        return False
-    return True
 
 
 async def bury(host: Host, delivery: Delivery, reason: str, detail: str) -> None:

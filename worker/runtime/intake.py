@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from world_redis.events import NOT_HELD
-from world_redis.messages import Delivery, Held, Kind
+from world_redis.messages import REASONS, Delivery, Held, Kind, RunMessage, unpack_run_message
 
-from .delivery import StepDelivery, about, bury, is_readable, pass_on_cancel
+from .delivery import StepDelivery, about, bury, pass_on_cancel
 from .host import Host
 from .queued import QueuedSteps
 from .session import Session
@@ -199,21 +199,28 @@ class Intake:
             case _ if delivery.attempt > self._host.limits.max_deliveries:
                 text = f"handed out {delivery.attempt} times without an end"
                 self._serve_other(delivery, bury(self._host, delivery, "max_deliveries", text))
-            case _ if not is_readable(delivery):
-                text = "its payload is not a run message"
-                self._serve_other(delivery, bury(self._host, delivery, "undecodable", text))
             case _:
-                self._serve_run(delivery)
+                self._read_run(delivery)
 
-    def _serve_run(self, delivery: Delivery) -> None:
-        if delivery.payload == b"rescue":
+    def _read_run(self, delivery: Delivery) -> None:
+        payload, message = delivery.payload, None
+        if payload == b"rescue":
             self._host.telemetry.rescues_fired.inc()
             log.warning("rescue fired", extra=about(delivery))
+        if payload and payload not in REASONS:
+            try:
+                message = unpack_run_message(payload)
+            except ValueError as error:
+                self._serve_other(delivery, bury(self._host, delivery, "undecodable", str(error)))
+                return
+        self._serve_run(delivery, message)
+
+    def _serve_run(self, delivery: Delivery, message: RunMessage | None) -> None:
         session = self._sessions.get(delivery.run_id)
         if session is None:
             session = self._sessions[delivery.run_id] = Session(delivery.run_id, self._host)
         self._sessions.move_to_end(delivery.run_id)
-        session.join(delivery)
+        session.join(delivery, message)
         if delivery.run_id not in self._busy:
             task = self._host.ports.spawn(self._serve_session(session), f"run {session.run_id}")
             self._busy[session.run_id] = task

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from world_redis.events import FINISHED, Event, EventType, Position
 from world_redis.log import Snapshot
-from world_redis.messages import TIMER, Delivery, News, RunContext, unpack_run_message
+from world_redis.messages import TIMER, News, RunContext, RunMessage
 from world_redis.transition import Fact, Table
 
 from .body import Body
@@ -101,16 +101,15 @@ class Knowledge:
         """Another server answers than the one this was learned from: it may not have survived."""
         return self._server != self._host.ports.server()
 
-    async def learn_run(self, first: Delivery | None) -> tuple[bytes, bytes, list[Event]] | None:
+    async def learn_run(self, first: RunMessage | None) -> tuple[bytes, bytes, list[Event]] | None:
         """Find out what the run is: from its first message, which needs no read, else from the store.
         Answers (seed, input, events), or None when the run is over, parked or absent."""
         self.drop_body()
         self._server = self._host.ports.server()
         if first is not None:
-            message = unpack_run_message(first.payload)
-            self.context = message.context
-            created = Event(1, EventType.RUN_CREATED, "", message.context.created_at, b"", message.input, "")
-            return message.seed, message.input, [created]
+            self.context = first.context
+            created = Event(1, EventType.RUN_CREATED, "", first.context.created_at, b"", first.input, "")
+            return first.seed, first.input, [created]
         return await self._read()
 
     async def _read(self) -> tuple[bytes, bytes, list[Event]] | None:

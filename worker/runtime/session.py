@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from world_redis.events import FINISHED, NOT_HELD, Answer, EventType
 from world_redis.ids import partition_of
-from world_redis.messages import DEADLINE, REASONS, TIMER, Delivery, Held
+from world_redis.messages import DEADLINE, REASONS, TIMER, Delivery, Held, RunMessage
 from world_redis.transition import Fact, Reply, Transition
 
 from ..core.calls import Deadlock, Outcome, Raised, Spinning
@@ -68,7 +68,7 @@ class Session:
         self._drafting = Drafting(parts)
         self._commit = Commit(parts, self._leaving.guard)
         self._deferral = Deferral(parts, self._commit)
-        self._first: Delivery | None = None  # a first delivery: it carries the run's input
+        self._first: RunMessage | None = None  # of a first delivery: it has the run's input
         self._refusal: Refusal | None = None  # this process cannot take the run on
         self._verdict: Outcome | None = None  # the machinery ends the run, whatever its body wants
         self._lost: tuple[Held, str] | None = None  # a renewal said that another delivery holds this carrier
@@ -77,9 +77,9 @@ class Session:
 
     # --- mailbox: called from the intake and, through it, from the keeper -------------------------
 
-    def join(self, delivery: Delivery) -> None:
-        """Take a delivery of this run; its slot is free at once. One that is held here already only changes
-        its number."""
+    def join(self, delivery: Delivery, message: RunMessage | None = None) -> None:
+        """Take a delivery of this run, and what it carries but for a wake; its slot is free at once. One that
+        is held here already only changes its number."""
         self._known.hear(delivery.taken_at)
         known = self._hand.take(delivery)
         if known:
@@ -90,8 +90,7 @@ class Session:
         # A live body needs no look at its steps, unless something says that an owner may be gone.
         ownership = self._host.limits.inline_ownership
         self._known.need_table |= look or delivery.attempt > 1 or not ownership
-        fresh = delivery.number == 1 and delivery.payload != b"" and not look
-        self._first = delivery if fresh else None
+        self._first = message if delivery.number == 1 else None
         self._known.news = delivery.news
         self._changed.set()
 
