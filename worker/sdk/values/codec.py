@@ -119,6 +119,8 @@ class Codec:
 
     def from_tree(self, tree: Any, shape: Shape, *, path: str, by_alias: bool = False) -> Any:
         """The value of a recorded tree."""
+        if shape.plain is type(tree):
+            return tree
         try:
             value = untag(tree, self.types)
         except Unfit as unfit:

@@ -8,8 +8,9 @@ import re
 import sys
 import typing
 from collections.abc import Callable
+from functools import cached_property
 from types import FrameType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import SerializationError, TypeValidationError
 from .adapters import Shape
@@ -18,7 +19,29 @@ from .codec import Codec
 _LOCALS = ".<locals>."
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_GATHERING: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+class _Parameter(NamedTuple):
+    """One parameter, looked at once for all calls."""
+
+    name: str
+    path: str  # its name in errors
+    shape: Shape
+    by_position: bool
+    gathers: str  # "*" or "**": it takes all that is left over; "" for one value
+    needed: bool
+    default: Any
+
+
+class _Resolved(NamedTuple):
+    """What the annotations of a function say."""
+
+    parameters: dict[str, _Parameter]
+    result: Shape
+    signature: inspect.Signature
+    positional: tuple[str, ...]  # what a call without names fills, in this order
+    at_least: int  # how many values such a call has; more than there are, if one can only be named
 
 
 class Signature:
@@ -36,13 +59,8 @@ class Signature:
         self.name = name or fn.__qualname__
         self.codec = codec or Codec()
         self._locals = _enclosing_names(fn, sys._getframe(1))
-        self._parameters: dict[str, inspect.Parameter] = {}
-        self._signature = inspect.Signature()
-        self._resolved = False
-        self._shapes: dict[str, Shape] = {}
-        self._paths: dict[str, str] = {}  # parameter → its name in errors
-        self._positional: tuple[str, ...] = ()  # what a call without names fills, in this order
-        self._needed = 0  # how many values such a call has at least
+        self._arguments = f"{self.name}() arguments"  # what errors call them
+        self._result = f"{self.name}() result"
 
     def resolve(self) -> None:
         """Resolve every annotation; does nothing the second time.
@@ -51,23 +69,30 @@ class Signature:
             TypeValidationError: one cannot be resolved or used; the text names the parameter and
                 the cure.
         """
-        if self._resolved:
-            return
+        _ = self._resolved  # kept from now on
+
+    @cached_property
+    def _resolved(self) -> _Resolved:
         hints = self._resolve_hints()
         signature = inspect.signature(self.fn)
-        shapes = {}
-        for parameter in signature.parameters.values():
-            annotation = hints.get(parameter.name, Any)
-            shapes[parameter.name] = self.codec.shape(
-                _annotation_of_all(parameter, annotation), self._argument(parameter.name)
-            )
-        shapes["return"] = self.codec.shape(hints.get("return", Any), self._result())
-        self._parameters = dict(signature.parameters)
-        self._shapes = shapes
-        self._signature = signature
-        self._paths = {name: self._argument(name) for name in signature.parameters}
-        self._positional, self._needed = _call_by_position(signature)
-        self._resolved = True
+        parameters = {
+            name: self._parameter(each, hints.get(name, Any)) for name, each in signature.parameters.items()
+        }
+        result = self.codec.shape(hints.get("return", Any), self._result)
+        return _Resolved(parameters, result, signature, *_call_by_position(parameters))
+
+    def _parameter(self, given: inspect.Parameter, annotation: Any) -> _Parameter:
+        path = self._argument(given.name)
+        gathers = _GATHERING.get(given.kind, "")
+        return _Parameter(
+            name=given.name,
+            path=path,
+            shape=self.codec.shape(_annotation_of_all(gathers, annotation), path),
+            by_position=given.kind in _BY_POSITION,
+            gathers=gathers,
+            needed=given.default is inspect.Parameter.empty and not gathers,
+            default=given.default,
+        )
 
     # --- arguments --------------------------------------------------------------------------------
 
@@ -87,14 +112,14 @@ class Signature:
             TypeValidationError: the arguments do not fit the function, as ``TypeError`` says it.
             SerializationError: one cannot be recorded.
         """
-        given = self._bind(args, kwargs)
-        tree = {
-            name: self.codec.to_tree(value, self._shapes[name], path=self._paths[name])
-            for name, value in given.items()
-        }
+        to_tree, parameters = self.codec.to_tree, self._resolved.parameters
+        tree = {}
+        for name, value in self._bind(args, kwargs).items():
+            parameter = parameters[name]
+            tree[name] = to_tree(value, parameter.shape, path=parameter.path)
         if with_defaults:
             self._add_defaults(tree)
-        return self.codec.dump(tree, f"{self.name}() arguments")
+        return self.codec.dump(tree, self._arguments)
 
     def decode_arguments(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return ``(args, kwargs)`` to call the function with.
@@ -106,10 +131,9 @@ class Signature:
                 without a default was not recorded.
             SerializationError: the record cannot be read.
         """
-        self.resolve()
-        tree = self.codec.load(data, f"{self.name}() arguments")
+        tree = self.codec.load(data, self._arguments)
         if type(tree) is not dict:
-            raise SerializationError("the record is not an object", path=f"{self.name}() arguments")
+            raise SerializationError("the record is not an object", path=self._arguments)
         return self._call_with(tree, by_alias=False)
 
     def parse_arguments(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -118,8 +142,7 @@ class Signature:
         Raises:
             TypeValidationError, SerializationError: as for `decode_arguments`.
         """
-        self.resolve()
-        tree = self.codec.load(data, f"{self.name}() arguments")
+        tree = self.codec.load(data, self._arguments)
         if type(tree) is list:
             tree = self._bind(tuple(tree), {})
             tree = {name: list(v) if type(v) is tuple else v for name, v in tree.items()}
@@ -135,8 +158,7 @@ class Signature:
         Raises:
             SerializationError, TypeValidationError: as for `Codec.encode`.
         """
-        self.resolve()
-        return self.codec.encode_shape(value, self._shapes["return"], path=self._result())
+        return self.codec.encode_shape(value, self._resolved.result, path=self._result)
 
     def decode_result(self, data: bytes) -> Any:
         """Return a recorded result.
@@ -144,73 +166,60 @@ class Signature:
         Raises:
             SerializationError, TypeValidationError: as for `Codec.decode`.
         """
-        self.resolve()
-        return self.codec.decode_shape(data, self._shapes["return"], path=self._result())
+        return self.codec.decode_shape(data, self._resolved.result, path=self._result)
 
     # --- inside -----------------------------------------------------------------------------------
 
     def _argument(self, name: str) -> str:
         return f"{self.name}() argument {name!r}"
 
-    def _result(self) -> str:
-        return f"{self.name}() result"
-
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        self.resolve()
-        if not kwargs and self._needed <= len(args) <= len(self._positional):
-            return dict(zip(self._positional, args, strict=False))  # what `bind` would find, much sooner
+        _, _, signature, positional, at_least = self._resolved
+        if not kwargs and at_least <= len(args) <= len(positional):
+            return dict(zip(positional, args, strict=False))  # what `bind` would find, much sooner
         try:
-            return self._signature.bind(*args, **kwargs).arguments
+            return signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeValidationError(str(error), path=f"{self.name}()") from None
 
     def _add_defaults(self, tree: dict[str, Any]) -> None:
-        for name, parameter in self._parameters.items():
-            if name in tree or parameter.default is inspect.Parameter.empty:
+        for name, parameter in self._resolved.parameters.items():
+            if name in tree or parameter.needed or parameter.gathers:
                 continue
             try:
-                tree[name] = self.codec.to_tree(
-                    parameter.default, self._shapes[name], path=self._argument(name)
-                )
+                tree[name] = self.codec.to_tree(parameter.default, parameter.shape, path=parameter.path)
             except SerializationError:
                 # A marker object: only the function itself knows what it stands for.
                 continue
 
     def _call_with(self, tree: dict[str, Any], *, by_alias: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        unknown = [name for name in tree if name not in self._parameters]
-        if unknown:
+        parameters = self._resolved.parameters
+        if not tree.keys() <= parameters.keys():
+            unknown = next(name for name in tree if name not in parameters)
             raise TypeValidationError(
-                f"{unknown[0]!r} is not a parameter; it takes {', '.join(self._parameters) or 'nothing'}",
+                f"{unknown!r} is not a parameter; it takes {', '.join(parameters) or 'nothing'}",
                 path=f"{self.name}()",
             )
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for name, parameter in self._parameters.items():
-            if name not in tree:
-                self._check_may_miss(parameter)
-                if parameter.kind in _BY_POSITION:
-                    # Passed all the same: what follows keeps its position.
-                    args.append(parameter.default)
+        for name, path, shape, by_position, gathers, needed, default in parameters.values():
+            if name in tree:
+                value = self.codec.from_tree(tree[name], shape, path=path, by_alias=by_alias)
+            elif needed:
+                raise TypeValidationError("no value was given, and the parameter has no default", path=path)
+            elif by_position:
+                value = default  # passed all the same: what follows keeps its position
+            else:
                 continue
-            value = self.codec.from_tree(
-                tree[name], self._shapes[name], path=self._paths[name], by_alias=by_alias
-            )
-            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                args.extend(value)
-            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                kwargs.update(value)
-            elif parameter.kind in _BY_POSITION:
+            if by_position:
                 args.append(value)
+            elif gathers == "*":
+                args.extend(value)
+            elif gathers:
+                kwargs.update(value)
             else:
                 kwargs[name] = value
         return tuple(args), kwargs
-
-    def _check_may_miss(self, parameter: inspect.Parameter) -> None:
-        if _is_needed(parameter):
-            raise TypeValidationError(
-                "no value was given, and the parameter has no default",
-                path=self._argument(parameter.name),
-            )
 
     def _resolve_hints(self) -> dict[str, Any]:
         names = getattr(inspect.unwrap(self.fn), "__globals__", {})
@@ -220,24 +229,18 @@ class Signature:
             try:
                 hints = typing.get_type_hints(stub, names, self._locals, include_extras=True)
             except Exception as error:
-                where = self._result() if name == "return" else self._argument(name)
+                where = self._result if name == "return" else self._argument(name)
                 raise _unresolvable(annotation, error, where) from error
             resolved[name] = hints[name]
         return resolved
 
 
-def _call_by_position(signature: inspect.Signature) -> tuple[tuple[str, ...], int]:
-    """The parameters that a call without names fills, and how many it must: more than there are, if one can
-    only be named."""
-    parameters = signature.parameters.values()
-    names = tuple(each.name for each in parameters if each.kind in _BY_POSITION)
-    needed = [each for each in parameters if _is_needed(each)]
-    fits = all(each.kind in _BY_POSITION for each in needed)
+def _call_by_position(parameters: dict[str, _Parameter]) -> tuple[tuple[str, ...], int]:
+    """The parameters that a call without names fills, and how many it must; see `_Resolved`."""
+    names = tuple(name for name, each in parameters.items() if each.by_position)
+    needed = [each for each in parameters.values() if each.needed]
+    fits = all(each.by_position for each in needed)
     return names, len(needed) if fits else len(names) + 1
-
-
-def _is_needed(parameter: inspect.Parameter) -> bool:
-    return parameter.default is inspect.Parameter.empty and parameter.kind not in _GATHERING
 
 
 def digest(data: bytes) -> str:
@@ -264,11 +267,11 @@ def _unresolvable(annotation: object, error: Exception, where: str) -> TypeValid
     return TypeValidationError(f"the annotation {annotation!r} cannot be resolved: {cure}", path=where)
 
 
-def _annotation_of_all(parameter: inspect.Parameter, annotation: Any) -> Any:
+def _annotation_of_all(gathers: str, annotation: Any) -> Any:
     """The annotation of what a parameter is bound to: ``*args: int`` is bound to a tuple."""
-    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+    if gathers == "*":
         return tuple[annotation, ...]
-    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+    if gathers == "**":
         if typing.get_origin(annotation) is typing.Unpack:
             return typing.get_args(annotation)[0]
         return dict[str, annotation]
