@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .records import StepCreated, pack
+
 
 @dataclass(slots=True, eq=False)
 class StepCall:
@@ -22,10 +24,17 @@ class StepCall:
     queue: str  # "": the run's own queue
     options: Mapping[str, object]  # what with_options overrode: timeout, retry
     cancellable: bool
+    packed: bytes = b""  # its record, from when it is to be written until the log has it
 
     @property
     def label(self) -> str:
         return f"step {self.name}"
+
+    def record(self) -> bytes:
+        """What `step_created` holds of it; the same bytes when a refused transition is planned again."""
+        if not self.packed:
+            self.packed = pack(StepCreated(self.name, self.input, self.queue, dict(self.options)))
+        return self.packed
 
 
 @dataclass(slots=True, eq=False)

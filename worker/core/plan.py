@@ -119,7 +119,7 @@ def plan(scene: Scene) -> Plan:
     free = scene.inline_free
     if scene.table is not None:
         free -= _recorded_steps(scene, made, free)
-    calls = scene.fresh[: _portion(scene.fresh)]
+    calls = _portion(scene.fresh)
     made.partial = len(calls) < len(scene.fresh)
     for call in calls:
         if isinstance(call, StepCall):
@@ -136,14 +136,15 @@ def plan(scene: Scene) -> Plan:
     return made
 
 
-def _portion(fresh: Sequence[Call]) -> int:
-    """How many of the first calls one transition takes."""
+def _portion(fresh: Sequence[Call]) -> Sequence[Call]:
+    """The first calls, as many as one transition takes."""
     size = 0
-    for count, call in enumerate(fresh[:MAX_CALLS]):
-        size += len(call.input) if isinstance(call, StepCall | ChildCall) else 0
-        if size > MAX_BYTES and count:
-            return count
-    return min(len(fresh), MAX_CALLS)
+    for count, call in enumerate(fresh):
+        if isinstance(call, (StepCall, ChildCall)):
+            size += len(call.input)
+        if count == MAX_CALLS or (size > MAX_BYTES and count):
+            return fresh[:count]
+    return fresh
 
 
 def _begin(scene: Scene, made: Plan) -> None:
@@ -174,8 +175,7 @@ def _new_step(scene: Scene, made: Plan, call: StepCall, free: int) -> int:
     may_run = alone and free > 0 and scene.may_run(call.name, queue)
     row = row_of_new(may_run_here=may_run, slot_free=free > 0)
     made.rows.append(Dispatched(row, call.id))
-    record = StepCreated(call.name, call.input, call.queue, dict(call.options))
-    made.decisions.append(Decision(EventType.STEP_CREATED, call.id, pack(record)))
+    made.decisions.append(Decision(EventType.STEP_CREATED, call.id, call.record()))
     if row is Row.INLINE:
         made.decisions.append(Decision(EventType.STEP_STARTED, call.id, mode="inline"))
         made.starts.append(call)
