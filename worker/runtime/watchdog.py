@@ -52,7 +52,7 @@ class Watch:
             if self.fired:
                 # Not delivered yet: it must not hit whatever runs next on this thread.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
-        _watchdog().remove(self)
+        _watchdog().watches.discard(self)
 
     def restart(self) -> None:
         """Count the time from now."""
@@ -81,32 +81,36 @@ class Watch:
 
 class _Watchdog:
     def __init__(self) -> None:
-        self._watches: dict[int, Watch] = {}
-        self._awake = threading.Event()
+        self.watches: set[Watch] = set()  # that are armed
+        self._asleep = True
+        self._called = threading.Event()
         threading.Thread(target=self._run, name="body-watchdog", daemon=True).start()
 
     def add(self, watch: Watch) -> None:
-        self._watches[id(watch)] = watch
-        if not self._awake.is_set():
-            self._awake.set()
-
-    def remove(self, watch: Watch) -> None:
-        self._watches.pop(id(watch), None)
+        self.watches.add(watch)
+        if self._asleep:
+            self._called.set()
 
     def _run(self) -> None:
-        tick = threading.Event()  # never set: its wait is the pause between two looks
         while True:
-            self._awake.wait()
-            idle = 0
-            while idle < _IDLE:
-                tick.wait(_TICK)
-                watches = list(self._watches.values())
-                idle = 0 if watches else idle + 1
-                for watch in watches:
-                    watch.look()
-            self._awake.clear()
-            if self._watches:  # added between the last look and clear()
-                self._awake.set()
+            self._called.wait()
+            self._called.clear()
+            self._asleep = False
+            self._look()
+            self._asleep = True
+            if self.watches:  # added before this thread was seen to sleep
+                self._called.set()
+
+    def _look(self) -> None:
+        """Look at what is armed, tick by tick, until nothing has been for a while."""
+        tick = threading.Event()  # never set: its wait is the pause between two looks
+        idle = 0
+        while idle < _IDLE:
+            tick.wait(_TICK)
+            watches = list(self.watches)
+            idle = 0 if watches else idle + 1
+            for watch in watches:
+                watch.look()
 
 
 _current: _Watchdog | None = None
