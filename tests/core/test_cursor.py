@@ -27,6 +27,30 @@ def test_calls_are_fresh_until_they_are_matched() -> None:
     assert list(cursor.fresh) == ["w1"]
 
 
+def test_a_record_that_was_planned_here_matches_and_is_kept_no_longer() -> None:
+    cursor, call = Cursor(), step(1)
+    cursor.issue(call)
+    data = call.record()
+    assert call.record() is data  # a refused transition is planned again
+    cursor.learn(event(1, EventType.STEP_CREATED, "s1", data))
+    assert cursor.match(None) is None
+    assert (call.packed, cursor.drifts, list(cursor.fresh)) == (b"", [], [])
+
+
+def test_what_another_writer_recorded_is_compared_though_it_was_planned_here_too() -> None:
+    cursor, drifted, other = Cursor(), step(1), step(2)
+    for call in (drifted, other):
+        cursor.issue(call)
+        call.record()
+    cursor.learn(event(1, EventType.STEP_CREATED, "s1", pack(StepCreated("work", b"[1]"))))
+    assert cursor.match(None) is None
+    assert [(drift.id, drift.name) for drift in cursor.drifts] == [("s1", "work")]
+    cursor.learn(created(2, 2, "something_else"))
+    mismatch = cursor.match(None)
+    assert mismatch is not None
+    assert (mismatch.recorded, mismatch.called) == ("step something_else (s2)", "step work (s2)")
+
+
 def test_only_what_stands_before_the_next_decisive_event_is_matched() -> None:
     cursor = Cursor()
     cursor.learn(created(5, 1))
