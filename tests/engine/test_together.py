@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -20,7 +21,7 @@ from worker.runtime.together import MAX_ASKED, MAX_BYTES, Together
 from world_redis.events import EventType
 from world_redis.messages import Kind
 from world_redis.runs import Runs
-from world_redis.scripts import ScriptCall
+from world_redis.scripts import ScriptCall, Switches
 
 wf = Workflows()
 WIDE = 12
@@ -69,9 +70,18 @@ async def wide_and_long() -> list[int]:
     return list(await asyncio.gather(*(lasts(i) for i in range(3)), *(echo(i) for i in range(3, 6))))
 
 
+@wf.workflow
+async def one_and_long() -> int:
+    return await lasts(0)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    began.clear()
+
+
 @pytest.fixture
 async def stage(redis_url: str) -> AsyncIterator[Stage]:
-    began.clear()
     async with Stage(redis_url, wf) as ready:
         yield ready
 
@@ -302,6 +312,33 @@ async def test_messages_taken_twice_in_a_fail_over_are_renewed_as_long_as_their_
     assert all(held in holdings for held in process.intake._steps.values())
     process.intake.interrupt()
     await process.leave()
+
+
+async def test_a_delivery_that_was_refused_is_not_renewed_though_its_step_runs_under_an_earlier_number(
+    redis_url: str,
+) -> None:
+    async with Stage(redis_url, wf, switches=Switches(inline_ownership=False)) as stage:
+        run_id = await queued(stage, one_and_long)
+        process = away(stage, limits=Limits(strict=True, inline_ownership=False))
+        holdings = process.host.holdings = Holdings()
+        await process.intake.take()
+        async with asyncio.timeout(5):
+            while not began:  # noqa: ASYNC110 - it does not tell
+                await asyncio.sleep(0)
+        (first,) = process.intake._steps.values()
+        process.ports.on_call = before(
+            "step_claim", functools.partial(Runs(stage.world).terminate, run_id, b"", retention_ms=60_000)
+        )
+        while len(process.intake._steps) == 1:  # its lease lapses in two halves
+            await stage.clock.forward(OVER)
+            await process.intake.take()
+        async with asyncio.timeout(5):
+            while len(process.intake._steps) > 1:  # noqa: ASYNC110 - it does not tell
+                await asyncio.sleep(0)
+        assert list(process.intake._steps.values()) == [first], "its code runs on"
+        assert len(holdings) == 0, "nobody renews what was settled"
+        process.intake.interrupt()
+        await process.leave()
 
 
 async def test_ends_of_a_run_that_is_over_are_settled_with_it(stage: Stage) -> None:

@@ -97,9 +97,6 @@ class StepDelivery:
         except Exception:
             log.exception("delivery failed", extra=about(self._delivery))
             await self._host.queue.defer(self._delivery.partition, [self._delivery.held], due_in=_BACK_IN)
-        finally:
-            if self._twin() is None:  # else it may be what holds it: of one number, after a fail-over
-                self._host.holdings.drop(self._delivery.partition, self._delivery.held)
 
     async def _stages(self) -> None:
         message = await self._read()

@@ -261,6 +261,9 @@ class Intake:
             await step.serve()
         finally:
             del self._steps[step]
+            # Another one here may have this number, too, after a fail-over.
+            if delivery.held not in self._steps.values():
+                self._host.holdings.drop(delivery.partition, delivery.held)
             self._free()
 
     def _serve_other(self, delivery: Delivery, job: Any) -> None:
