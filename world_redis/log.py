@@ -72,7 +72,9 @@ class Log:
     ) -> Reply:
         """Commit a transition. `queue` is the run's own; `parent` (run id) is told when the run ends, with
         `parent_data` as its step's event data. The same Transition may be sent again: it changes nothing."""
-        runs = [transition.run_id, *(child.run_id for child in transition.children)]
+        runs = [transition.run_id]
+        if transition.children:
+            runs += [child.run_id for child in transition.children]
         if parent:
             runs.append(parent)
         call = ScriptCall(
@@ -111,20 +113,19 @@ class Log:
         )
 
     def _arguments(self, t: Transition, has_parent: bool, parent_data: bytes) -> list[Any]:
-        carrier = [*t.delivery, self._consumer] if t.delivery else ["", 0, self._consumer]
         return [
             t.run_id,
-            carrier,
+            (*(t.delivery or ("", 0)), self._consumer),
             t.seq,
             t.seen,
-            list(t.position) if t.position is not None else [],
+            t.position or (),
             int(t.advanced),
             [_fact(fact) for fact in t.facts],
             [_decision(decision) for decision in t.decisions],
             [_child(child) for child in t.children],
             [_send(send) for send in t.sends],
-            list(t.withdraws),
-            [list(held) for held in t.settles],
+            t.withdraws,
+            t.settles,
             int(t.table),
             int(has_parent),
             self._limits.max_events,
@@ -138,27 +139,33 @@ def _only_settles(t: Transition) -> bool:
 
 
 def _queues(t: Transition, own: str) -> list[str]:
-    if not (t.sends or t.children or any(fact.send for fact in t.facts)):
-        return [own]
-    sent = [own, *(send.queue for send in t.sends), *(child.queue for child in t.children)]
-    sent += [fact.send.queue for fact in t.facts if fact.send]
-    return list(dict.fromkeys(sent))
+    queues = [own]
+    for send in t.sends:
+        queues.append(send.queue)
+    for child in t.children:
+        queues.append(child.queue)
+    for fact in t.facts:
+        if fact.send:
+            queues.append(fact.send.queue)
+    return list(dict.fromkeys(queues))
 
 
 def _fact(fact: Fact) -> list[Any]:
-    slot, mark = fact.epoch or (0, b"")
-    row = [CODES[fact.type], fact.id, fact.data, fact.at, slot, mark]
-    if fact.type is EventType.STEP_RETRYING:
-        row += [_send(fact.send) if fact.send else [], fact.due_in, fact.cause]
+    type, id, data, at, epoch, send, due_in, cause = fact
+    slot, mark = epoch or (0, b"")
+    row = [CODES[type], id, data, at, slot, mark]
+    if type is EventType.STEP_RETRYING:
+        row += [_send(send) if send else [], due_in, cause]
     return row
 
 
-def _decision(d: Decision) -> list[Any]:
-    row: list[Any] = [CODES[d.type], d.id, d.data]
-    if d.due_in or d.due_at or d.token or d.detach:
-        row += [d.mode, d.due_in, d.due_at, d.token, int(d.detach)]
-    elif d.mode:
-        row.append(d.mode)
+def _decision(decision: Decision) -> list[Any]:
+    type, id, data, mode, due_in, due_at, token, detach = decision
+    row: list[Any] = [CODES[type], id, data]
+    if due_in or due_at or token or detach:
+        row += [mode, due_in, due_at, token, int(detach)]
+    elif mode:
+        row.append(mode)
     return row
 
 
@@ -171,28 +178,41 @@ def _send(send: Send) -> list[Any]:
     return [send.kind.value, send.key, send.queue, send.payload, send.due_in, send.due_at]
 
 
-def _reply(reply: Sequence[Any], transition: Transition) -> Reply:
-    word = ANSWERS[reply[0]]
-    if word is Answer.NOT_FOUND:
-        return Reply.nothing(word)
+def _reply(reply: Sequence[Any], t: Transition) -> Reply:
+    if reply[0] == b"not_found":
+        return Reply.nothing(Answer.NOT_FOUND)
+    (
+        word,
+        unsettled,
+        facts,
+        decisions,
+        starts,
+        now,
+        head,
+        position,
+        status,
+        cancel_requested,
+        events,
+        more,
+        table,
+        parked,
+        written,
+    ) = reply
     return Reply(
-        answer=word,
-        unsettled=reply[1] == 1,
-        facts=[ANSWERS[item] for item in reply[2]],
-        decisions=[ANSWERS[item] for item in reply[3]],
-        starts={
-            step.decode(): Start(Epoch(slot, transition.mark), errors, first)
-            for step, slot, errors, first in reply[4]
-        },
-        now=reply[5],
-        head=reply[6],
-        position=Position(*reply[7]),
-        status=reply[8].decode(),
-        cancel_requested=reply[9] == 1,
-        events=[event_of(entry) for entry in reply[10]] + _written(reply[14], reply[6], transition),
-        more=reply[11] == 1,
-        table=table_of(reply[12]),
-        parked=reply[13].decode(),
+        ANSWERS[word],
+        unsettled == 1,
+        [ANSWERS[item] for item in facts],
+        [ANSWERS[item] for item in decisions],
+        {step.decode(): Start(Epoch(slot, t.mark), errors, first) for step, slot, errors, first in starts},
+        now,
+        head,
+        Position(*position),
+        status.decode(),
+        cancel_requested == 1,
+        [event_of(entry) for entry in events] + _written(written, head, t),
+        more == 1,
+        table_of(table),
+        parked.decode(),
     )
 
 
