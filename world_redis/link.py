@@ -40,6 +40,7 @@ def connection_options(said: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"decode_responses": False, "protocol": 2, "health_check_interval": 0}
 
 
+_REFUSALS = (AuthenticationError, AuthorizationError)  # for redis-py they are ConnectionErrors
 _INCOMPLETE = object()  # the rest of a reply has not come yet
 
 
@@ -76,7 +77,7 @@ class Link(asyncio.Protocol):
                 await connection.connect()  # type: ignore[no-untyped-call]
         except ConnectionError as error:  # redis-py hides in it what a password or an ACL is to blame for
             refusal = error.__cause__ or error.__context__
-            if isinstance(refusal, (AuthenticationError, AuthorizationError)):
+            if isinstance(refusal, _REFUSALS):
                 raise refusal from None
             raise
         link = cls(connection, silence=silence)
@@ -92,10 +93,13 @@ class Link(asyncio.Protocol):
     def broken(self) -> bool:
         return self._broken is not None
 
-    async def call(self, *args: bytes | str | int | float) -> Any:
-        """One command. Raises the server's ResponseError, or ConnectionError when the link breaks: then the
-        command may or may not have run."""
-        packed: bytes = pack_command(args)  # type: ignore[arg-type]  # its stub knows one argument alone
+    def call(self, *args: bytes | str | int | float) -> asyncio.Future[Any]:
+        """The answer to one command: see `send`."""
+        return self.send(pack_command(args))  # type: ignore[arg-type]  # its stub knows one argument alone
+
+    def send(self, packed: bytes) -> asyncio.Future[Any]:
+        """The answer to a command that is packed already. Raises the server's ResponseError, or
+        ConnectionError when the link breaks: then the command may or may not have run."""
         if self._broken is not None:
             raise ConnectionError(f"connection lost: {self._broken}")
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -110,7 +114,7 @@ class Link(asyncio.Protocol):
             self._outgoing.append(packed)
             if len(self._outgoing) == PER_WRITE:
                 self._send_outgoing()
-        return await future
+        return future
 
     def _send_outgoing(self) -> None:
         """What came together in one turn of the loop, and has not gone out yet."""
@@ -137,15 +141,14 @@ class Link(asyncio.Protocol):
         self._break(error or ConnectionError("closed by the server"))
 
     def _answer(self, reply: Any) -> None:
-        refused = isinstance(reply, (AuthenticationError, AuthorizationError))
-        if isinstance(reply, ConnectionError) and not refused:  # the server serves nobody now, it is loading
-            self._break(reply)
-            return
+        error = reply if isinstance(reply, Exception) else None
+        if isinstance(error, ConnectionError) and not isinstance(error, _REFUSALS):
+            return self._break(error)  # the server serves nobody now, it is loading
         future = self._waiting.popleft()
         if future.done():  # its caller was cancelled; the command ran all the same
             return
-        if isinstance(reply, Exception):
-            future.set_exception(reply)
+        if error is not None:
+            future.set_exception(error)
         else:
             future.set_result(reply)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgpack
+from hiredis import pack_command
 
 from .ids import new_mark
 from .keys import Keys
@@ -43,13 +44,14 @@ class _Packer(threading.local):
         self._made = msgpack.Packer(use_bin_type=False)
 
     def pack(self, value: object) -> bytes:
+        """MessagePack as the server's Lua reads it: bytes and text are the same raw strings there."""
         packed: bytes = self._made.pack(value)
         if len(packed) > _LARGE:  # its buffer stays as large
             self._made = msgpack.Packer(use_bin_type=False)
         return packed
 
 
-_packer = _Packer()
+pack_lua = _Packer().pack
 
 
 class ScriptCall(NamedTuple):
@@ -139,16 +141,50 @@ def command(
     """The arguments of EVALSHA for `call`: ``[sha, numkeys, *KEYS, *ARGV]``. `resent`: an earlier sending of
     this call got no answer, so it may have run."""
     names = keys.script_keys(call.partition, queues, call.runs)
-    prefix = base64.urlsafe_b64encode(call.mark).rstrip(b"=")
-    context = [server, call.mark, prefix, switches.inline_ownership, switches.queue_backstop, resent]
     return [
         SCRIPTS[call.script].sha,
         len(names),
         *names,
-        pack_lua(context),
+        _context(call, server, switches, resent),
         _pack_queues(*queues),
         pack_lua(call.args),
     ]
+
+
+def packed_command(
+    keys: Keys,
+    call: ScriptCall,
+    queues: Sequence[str],
+    server: str,
+    switches: Switches,
+    *,
+    resent: bool = False,
+) -> bytes:
+    """EVALSHA and its arguments (see `command`) as they go over the wire."""
+    frame = _kept_frame if len(call.runs) <= _FEW else _frame
+    opening, names = frame(keys.namespace, call.script, call.partition, tuple(queues), tuple(call.runs))
+    context, args = _context(call, server, switches, resent), pack_lua(call.args)
+    return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (opening, len(context), context, names, len(args), args)
+
+
+def _frame(
+    namespace: str, script: str, partition: int, queues: tuple[str, ...], runs: tuple[str, ...]
+) -> tuple[bytes, bytes]:
+    """What is the same at every call of a script for a run: all before ARGV[1], and ARGV[2]. Most of it."""
+    names = Keys(namespace).script_keys(partition, queues, runs)
+    empty: Any = ("EVALSHA", SCRIPTS[script].sha, len(names), *names, b"", b"", b"")
+    opening: bytes = pack_command(empty).removesuffix(3 * b"$0\r\n\r\n")
+    queue_names = _pack_queues(*queues)
+    return opening, b"$%d\r\n%b\r\n" % (len(queue_names), queue_names)
+
+
+_FEW = 2  # runs: a run with its parent, or with one child. Two hundred children come but once, and are large
+_kept_frame = lru_cache(maxsize=1024)(_frame)
+
+
+def _context(call: ScriptCall, server: str, switches: Switches, resent: bool) -> bytes:
+    prefix = base64.urlsafe_b64encode(call.mark).rstrip(b"=")
+    return pack_lua([server, call.mark, prefix, switches.inline_ownership, switches.queue_backstop, resent])
 
 
 def script_call(
@@ -161,11 +197,6 @@ def script_call(
     mark: bytes | None = None,
 ) -> ScriptCall:
     return ScriptCall(script, partition, queues, runs, args, mark or new_mark())
-
-
-def pack_lua(value: object) -> bytes:
-    """MessagePack as the server's Lua reads it: bytes and text are the same raw strings there."""
-    return _packer.pack(value)
 
 
 @lru_cache(maxsize=1024)

@@ -36,7 +36,7 @@ from .errors import (
 from .keys import LAYOUT, Keys
 from .link import Link
 from .safety import ANSWERING, Durability, refuse_unsafe
-from .scripts import SCRIPTS, ScriptCall, Switches, command, pack_lua, unpack_reply
+from .scripts import SCRIPTS, ScriptCall, Switches, pack_lua, packed_command, unpack_reply
 
 log = logging.getLogger("worker.store")
 
@@ -163,9 +163,9 @@ class RedisWorld:
                 link = await self._connected()
             queues = self._merge(call.partition, call.queues)
             self.round_trips[call.script] = self.round_trips.get(call.script, 0) + 1
-            args = command(self.keys, call, queues, link.server, self.switches, resent=resent)
+            packed = packed_command(self.keys, call, queues, link.server, self.switches, resent=resent)
             try:
-                reply = unpack_reply(await link.call("EVALSHA", *args))
+                reply = unpack_reply(await link.send(packed))
             except NoScriptError:
                 await link.call("SCRIPT", "LOAD", SCRIPTS[call.script].text)
                 continue

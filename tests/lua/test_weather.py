@@ -326,7 +326,7 @@ async def test_calls_at_once_share_writes_and_the_server_begins_with_the_first_o
 
 async def test_a_cancelled_caller_does_not_shift_the_answers(redis_url: str) -> None:
     link = await Link.open(redis_url)
-    calls = [asyncio.create_task(link.call("ECHO", str(number))) for number in range(10)]
+    calls = [link.call("ECHO", str(number)) for number in range(10)]
     await asyncio.sleep(0)
     for call in calls[::2]:
         call.cancel()
