@@ -30,7 +30,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 LAYOUT = "1"
@@ -54,9 +55,6 @@ class Keys:
     """Key builders of one namespace."""
 
     namespace: str
-    _shared: dict[tuple[int, *tuple[str, ...]], list[str]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
 
     @property
     def _prefix(self) -> str:
@@ -94,19 +92,18 @@ class Keys:
 
     def script_keys(self, partition: int, queues: Sequence[str], runs: Sequence[str]) -> list[str]:
         """KEYS of every partition script: the partition's, five for each queue, four for each run."""
-        shared = self._shared.get((partition, *queues))  # the same at nearly every call
-        if shared is None:
-            shared = self.partition(partition)
-            for queue in queues:
-                shared += self.queue(partition, queue)
-            self._shared[partition, *queues] = shared
-        keys = shared.copy()
+        keys = [*_shared(self, partition, tuple(queues))]
         for run_id in runs:
             keys += self.run(partition, run_id)
         return keys
 
     def _tag(self, partition: int) -> str:
         return f"{self._prefix}{{{self.namespace}:{partition}}}"
+
+
+@lru_cache(maxsize=1024)  # the same at nearly every call
+def _shared(keys: Keys, partition: int, queues: tuple[str, ...]) -> list[str]:
+    return [*keys.partition(partition), *(key for queue in queues for key in keys.queue(partition, queue))]
 
 
 def _spread(text: str) -> int:
