@@ -147,7 +147,7 @@ def _queues(t: Transition, own: str) -> list[str]:
     for fact in t.facts:
         if fact.send:
             queues.append(fact.send.queue)
-    return list(dict.fromkeys(queues))
+    return list(dict.fromkeys(queues)) if len(queues) > 1 else queues
 
 
 def _fact(fact: Fact) -> list[Any]:
