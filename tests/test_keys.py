@@ -1,6 +1,8 @@
 """Keys: one hash tag a partition, ids that locate their run, a table that is the truth."""
 
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -91,6 +93,27 @@ def test_partitions_are_0_to_1023() -> None:
     for partition in (-1, 1024):
         with pytest.raises(ValueError, match="is not in 0"):
             ids.new_run_id(partition)
+
+
+def test_no_mark_is_drawn_twice_not_even_by_threads_that_draw_at_once() -> None:
+    with ThreadPoolExecutor(4) as threads:
+        drawn = list(threads.map(lambda _: [ids.new_mark() for _ in range(500)], range(8)))
+    marks = [mark for each in drawn for mark in each]
+    assert len(set(marks)) == len(marks) == 4000 and {len(mark) for mark in marks} == {8}
+
+
+def test_a_forked_child_draws_marks_of_its_own() -> None:
+    ids.new_mark()
+    read, write = os.pipe()
+    if (pid := os.fork()) == 0:
+        os.write(write, b"".join(ids.new_mark() for _ in range(64)))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        theirs = pipe.read()
+    assert len(theirs) == 8 * 64
+    assert not {ids.new_mark() for _ in range(64)} & {theirs[at : at + 8] for at in range(0, 8 * 64, 8)}
 
 
 def test_a_childs_id_is_the_same_in_every_replay_and_in_its_parents_partition() -> None:

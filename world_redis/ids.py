@@ -59,7 +59,16 @@ def child_run_id(parent_id: str, step: str) -> str:
 
 def new_mark() -> bytes:
     """Eight random bytes that identify one transition; a resend keeps them."""
-    return os.urandom(8)
+    try:
+        return _drawn.pop()
+    except IndexError:
+        many = os.urandom(8 * 64)
+        _drawn.extend(many[at : at + 8] for at in range(8, len(many), 8))
+        return many[:8]
+
+
+_drawn: list[bytes] = []  # ahead: to go to the system for each would cost as much as packing a transition
+os.register_at_fork(after_in_child=_drawn.clear)  # or the child would draw the same
 
 
 def event_id(slot: int) -> str:

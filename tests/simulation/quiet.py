@@ -14,12 +14,13 @@ from world_redis import ids
 @contextmanager
 def seeded_ids(entropy: Random) -> Iterator[None]:
     """Marks and with them message ids come from the seed."""
-    real = vars(ids)["os"]
-    vars(ids)["os"] = SimpleNamespace(urandom=entropy.randbytes)
+    module = vars(ids)
+    real = {name: module[name] for name in ("os", "_drawn")}
+    module.update(os=SimpleNamespace(urandom=entropy.randbytes), _drawn=[])
     try:
         yield
     finally:
-        vars(ids)["os"] = real
+        module.update(real)
 
 
 class _Catcher(logging.Handler):
