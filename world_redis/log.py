@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -69,9 +69,11 @@ class Log:
         queue: str,
         parent: str = "",
         parent_data: bytes = b"",
+        meanwhile: Callable[[], object] | None = None,
     ) -> Reply:
         """Commit a transition. `queue` is the run's own; `parent` (run id) is told when the run ends, with
-        `parent_data` as its step's event data. The same Transition may be sent again: it changes nothing."""
+        `parent_data` as its step's event data. `meanwhile`, which must not raise, is called while the answer
+        is on its way. The same Transition may be sent again: it changes nothing."""
         runs = [transition.run_id]
         if transition.children:
             runs += [child.run_id for child in transition.children]
@@ -84,6 +86,7 @@ class Log:
             runs,
             self._arguments(transition, bool(parent), parent_data),
             transition.mark,
+            meanwhile,
         )
         return _reply(await self._call(call), transition)
 

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,6 +63,7 @@ class ScriptCall(NamedTuple):
     runs: Sequence[str]
     args: list[Any]  # the verb's own arguments
     mark: bytes  # 8 random bytes, kept on a resend
+    meanwhile: Callable[[], object] | None = None  # done here while the answer is on its way
 
 
 class Caller(Protocol):

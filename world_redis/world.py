@@ -165,7 +165,10 @@ class RedisWorld:
             self.round_trips[call.script] = self.round_trips.get(call.script, 0) + 1
             packed = packed_command(self.keys, call, queues, link.server, self.switches, resent=resent)
             try:
-                reply = unpack_reply(await link.send(packed))
+                answer = link.send(packed)
+                if call.meanwhile is not None:
+                    call.meanwhile()
+                reply = unpack_reply(await answer)
             except NoScriptError:
                 await link.call("SCRIPT", "LOAD", SCRIPTS[call.script].text)
                 continue

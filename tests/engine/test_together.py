@@ -75,13 +75,9 @@ async def one_and_long() -> int:
     return await lasts(0)
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    began.clear()
-
-
 @pytest.fixture
 async def stage(redis_url: str) -> AsyncIterator[Stage]:
+    began.clear()
     async with Stage(redis_url, wf) as ready:
         yield ready
 
@@ -317,6 +313,7 @@ async def test_messages_taken_twice_in_a_fail_over_are_renewed_as_long_as_their_
 async def test_a_delivery_that_was_refused_is_not_renewed_though_its_step_runs_under_an_earlier_number(
     redis_url: str,
 ) -> None:
+    began.clear()
     async with Stage(redis_url, wf, switches=Switches(inline_ownership=False)) as stage:
         run_id = await queued(stage, one_and_long)
         process = away(stage, limits=Limits(strict=True, inline_ownership=False))

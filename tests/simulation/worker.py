@@ -51,6 +51,8 @@ class SimPorts:
         self._worker = worker
 
     async def call(self, call: ScriptCall) -> list[Any]:
+        if call.meanwhile is not None:
+            call.meanwhile()
         reply: list[Any] = await self._worker.park("call", call.script, call=call)
         return reply
 

@@ -35,8 +35,10 @@ class Commit:
         self._ended_at = 0.0  # when the last step code ended that the latest transition recorded
         self._vain = (0, 0)  # head of the log, and how many transitions in a row were refused there
 
-    async def send(self, transition: Transition) -> Reply:
-        """Commit it. Raises InternalError, when strict, if it lets go of a message whose steps run."""
+    async def send(self, transition: Transition, meanwhile: Callable[[], None] | None = None) -> Reply:
+        """Commit it; `meanwhile` is done while it is on its way.
+
+        Raises InternalError, when strict, if it lets go of a message whose steps run."""
         self._guard(transition.settles)
         sent = self._host.ports.now()
         context = self._known.context
@@ -45,7 +47,9 @@ class Commit:
         parent = context.parent_run_id if context is not None and ends else ""
         queue = context.queue if context is not None else self._host.queues[0]
         data = last.data if last is not None and parent else b""
-        reply = await self._host.log.append(transition, queue=queue, parent=parent, parent_data=data)
+        reply = await self._host.log.append(
+            transition, queue=queue, parent=parent, parent_data=data, meanwhile=meanwhile
+        )
         self._host.telemetry.transitions.labels(reply.answer).inc()
         self._known.hear(reply.now)
         self.late = (self._host.ports.now() - sent) * 1000 >= self._host.limits.lease

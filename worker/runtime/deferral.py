@@ -10,8 +10,9 @@ transition under way. Only ``ok`` with its epoch, in time, confirms; anything el
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import logging
+from collections.abc import Callable
 
 from world_redis.events import Answer
 from world_redis.transition import Epoch, Reply, Transition
@@ -38,9 +39,8 @@ class Deferral:
         """Send it. On return, and when this raises, no execution is ahead of its claim any more."""
         on = self._host.limits.async_step_completed
         if not on or closed_by(self._gate(transition, made, leaving)):
-            if made.starts:  # in the next turn: the call is out then, and there is time
-                asyncio.get_running_loop().call_soon(self._executions.prepare, made.starts)
-            return await self._send(transition)
+            prepare = functools.partial(self._executions.prepare, made.starts) if made.starts else None
+            return await self._send(transition, prepare)
         (call,) = made.starts
         (ended,) = self._executions.ended.values()
         self._start(call, ended)
@@ -51,8 +51,8 @@ class Deferral:
             self._resolve(transition, call, reply)
         return reply
 
-    async def _send(self, transition: Transition) -> Reply:
-        reply = await self._commit.send(transition)
+    async def _send(self, transition: Transition, meanwhile: Callable[[], None] | None = None) -> Reply:
+        reply = await self._commit.send(transition, meanwhile)
         self.cancelling |= reply.cancel_requested
         return reply
 
