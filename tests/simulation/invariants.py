@@ -85,7 +85,10 @@ def _outcome(run: SimRun, found: RunState, *, tight: bool) -> Iterator[str]:
             yield f"{run.id} {part.workflow.name}{part.args} returned {result!r}"
     elif status == "failed" and not run.orphaned and not tight:
         last = next(event for event in found.log or () if event.type is EventType.RUN_FAILED)
-        yield f"{run.id} {part.workflow.name}{part.args} failed: {last.data!r}"
+        # A fail-over may take back what a run was asked, after its child has been cancelled for it.
+        by_its_child = (run.cancelled or run.terminated) and b"RunCancelledError" in last.data
+        if not by_its_child:
+            yield f"{run.id} {part.workflow.name}{part.args} failed: {last.data!r}"
     elif status == "cancelled" and not (run.cancelled or run.terminated or run.orphaned):
         yield f"{run.id} {part.workflow.name} is {status}, and nobody asked for it"
     tidies = status == "cancelled" and not run.terminated and part.workflow.name == "tidy"
