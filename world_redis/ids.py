@@ -15,17 +15,19 @@ from functools import lru_cache
 
 PARTITIONS = 1024
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 _VALUE = {char: number for number, char in enumerate(_ALPHABET)}
 _RUN_ID = re.compile(r"wrun_[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _KINDS = {"s": "step_", "w": "wait_", "h": "hook_", "p": "patch_"}
 
 
 def _encode(number: int, length: int) -> str:
-    digits = []
-    for _ in range(length):
-        number, rest = divmod(number, 32)
-        digits.append(_ALPHABET[rest])
-    return "".join(reversed(digits))
+    """`length` is even."""
+    pairs = []
+    for _ in range(length // 2):
+        number, rest = divmod(number, len(_PAIRS))
+        pairs.append(_PAIRS[rest])
+    return "".join(reversed(pairs))
 
 
 def new_run_id(partition: int) -> str:

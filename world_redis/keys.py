@@ -31,7 +31,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 LAYOUT = "1"
@@ -92,18 +91,15 @@ class Keys:
 
     def script_keys(self, partition: int, queues: Sequence[str], runs: Sequence[str]) -> list[str]:
         """KEYS of every partition script: the partition's, five for each queue, four for each run."""
-        keys = [*_shared(self, partition, tuple(queues))]
+        keys = self.partition(partition)
+        for queue in queues:
+            keys += self.queue(partition, queue)
         for run_id in runs:
             keys += self.run(partition, run_id)
         return keys
 
     def _tag(self, partition: int) -> str:
         return f"{self._prefix}{{{self.namespace}:{partition}}}"
-
-
-@lru_cache(maxsize=1024)  # the same at nearly every call
-def _shared(keys: Keys, partition: int, queues: tuple[str, ...]) -> list[str]:
-    return [*keys.partition(partition), *(key for queue in queues for key in keys.queue(partition, queue))]
 
 
 def _spread(text: str) -> int:

@@ -22,7 +22,7 @@ import msgpack
 from hiredis import pack_command
 
 from .ids import new_mark
-from .keys import Keys
+from .keys import RUN_KEYS, Keys
 
 _LUA = Path(__file__).parent / "lua"
 # A full server must not lapse every lease, nor keep what frees memory waiting.
@@ -147,7 +147,7 @@ def command(
         len(names),
         *names,
         _context(call, server, switches, resent),
-        _pack_queues(*queues),
+        pack_lua(queues),
         pack_lua(call.args),
     ]
 
@@ -162,25 +162,33 @@ def packed_command(
     resent: bool = False,
 ) -> bytes:
     """EVALSHA and its arguments (see `command`) as they go over the wire."""
-    frame = _kept_frame if len(call.runs) <= _FEW else _frame
-    opening, names = frame(keys.namespace, call.script, call.partition, tuple(queues), tuple(call.runs))
+    opening, names = _opening(keys.namespace, call.script, call.partition, tuple(queues), len(call.runs))
+    of_runs = b"".join([_of_run(keys.namespace, call.partition, run_id) for run_id in call.runs])
     context, args = _context(call, server, switches, resent), pack_lua(call.args)
-    return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (opening, len(context), context, names, len(args), args)
+    rest = (len(context), context, names, len(args), args)
+    return b"%b%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (opening, of_runs, *rest)
 
 
-def _frame(
-    namespace: str, script: str, partition: int, queues: tuple[str, ...], runs: tuple[str, ...]
+@lru_cache(maxsize=1024)
+def _opening(
+    namespace: str, script: str, partition: int, queues: tuple[str, ...], runs: int
 ) -> tuple[bytes, bytes]:
-    """What is the same at every call of a script for a run: all before ARGV[1], and ARGV[2]. Most of it."""
-    names = Keys(namespace).script_keys(partition, queues, runs)
-    empty: Any = ("EVALSHA", SCRIPTS[script].sha, len(names), *names, b"", b"", b"")
-    opening: bytes = pack_command(empty).removesuffix(3 * b"$0\r\n\r\n")
-    queue_names = _pack_queues(*queues)
-    return opening, b"$%d\r\n%b\r\n" % (len(queue_names), queue_names)
+    """What is the same for all runs: everything before their keys, and ARGV[2]. It is most of a command."""
+    shared = Keys(namespace).script_keys(partition, queues, ())
+    count = len(shared) + runs * len(RUN_KEYS)
+    opening = _packed("EVALSHA", SCRIPTS[script].sha, count, *shared)
+    return b"*%d\r\n%b" % (3 + count + 3, opening), _packed(pack_lua(queues))
 
 
-_FEW = 2  # runs: a run with its parent, or with one child. Two hundred children come but once, and are large
-_kept_frame = lru_cache(maxsize=1024)(_frame)
+@lru_cache(maxsize=1024)
+def _of_run(namespace: str, partition: int, run_id: str) -> bytes:
+    return _packed(*Keys(namespace).run(partition, run_id))
+
+
+def _packed(*parts: bytes | str | int) -> bytes:
+    """Parts of a command, without the line that counts them."""
+    packed: bytes = pack_command(parts)  # type: ignore[arg-type]  # its stub knows one argument alone
+    return packed.partition(b"\r\n")[2]
 
 
 def _context(call: ScriptCall, server: str, switches: Switches, resent: bool) -> bytes:
@@ -198,11 +206,6 @@ def script_call(
     mark: bytes | None = None,
 ) -> ScriptCall:
     return ScriptCall(script, partition, queues, runs, args, mark or new_mark())
-
-
-@lru_cache(maxsize=1024)
-def _pack_queues(*queues: str) -> bytes:
-    return pack_lua(queues)
 
 
 def unpack_reply(raw: bytes) -> list[Any]:
