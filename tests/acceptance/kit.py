@@ -200,8 +200,8 @@ class Fleet:
 
     async def _announced(self, worker: WorkerProcess) -> bool:
         assert worker.alive, f"worker {worker.pid} did not start:\n{worker.log}"
-        names = await self.world.command("HKEYS", self.keys.namespace_record())
-        return any(f"-{worker.pid}-".encode() in name for name in names)
+        record = await self.world.command("HGETALL", self.keys.namespace_record())
+        return any(f"-{worker.pid}-".encode() in name for name in record[::2])
 
     def by_pid(self, pid: int) -> WorkerProcess:
         return next(worker for worker in self.workers if worker.pid == pid)

@@ -20,6 +20,8 @@ from world_redis.survey import survey
 
 USERS = (OPS / "redis" / "users.acl").read_text()
 NAMESPACE = "wf"  # what the file's patterns name
+# Where our Python names a command: alone, together with others, or in parts.
+ASKED = r'(?:\.(?:command|_?call)\(|many\(world, \[\(|\b_packed\()\s*"([A-Z_]+)"'
 
 
 def allowed(user: str) -> set[str]:
@@ -39,9 +41,7 @@ def commands_of_python() -> set[str]:
     found = set()
     for package in ("worker", "world_redis"):
         for path in (ROOT / package).rglob("*.py"):
-            found |= set(
-                re.findall(r'(?:\.(?:command|call)\(|many\(world, \[\()\s*"([A-Z_]+)"', path.read_text())
-            )
+            found |= set(re.findall(ASKED, path.read_text()))
     return {name.lower() for name in found} - {"script", "config"} | {"script|load", "config|get"}
 
 
