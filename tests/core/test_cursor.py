@@ -45,6 +45,7 @@ def test_what_another_writer_recorded_is_compared_though_it_was_planned_here_too
     cursor.learn(event(1, EventType.STEP_CREATED, "s1", pack(StepCreated("work", b"[1]"))))
     assert cursor.match(None) is None
     assert [(drift.id, drift.name) for drift in cursor.drifts] == [("s1", "work")]
+    assert drifted.packed == b"", "the log has another one"
     cursor.learn(created(2, 2, "something_else"))
     mismatch = cursor.match(None)
     assert mismatch is not None

@@ -31,7 +31,7 @@ class StepCall:
         return f"step {self.name}"
 
     def record(self) -> bytes:
-        """What `step_created` holds of it; the same bytes when a refused transition is planned again."""
+        """What `step_created` holds of it; packed once, though a refused transition is planned again."""
         if not self.packed:
             self.packed = pack(StepCreated(self.name, self.input, self.queue, dict(self.options)))
         return self.packed

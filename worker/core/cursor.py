@@ -175,9 +175,11 @@ class Cursor:
     def _compare(self, event: Event, call: Call) -> Mismatch | None:
         if not isinstance(call, _CREATES[event.type]):
             return self._mismatch(event, call)
-        if isinstance(call, StepCall) and event.data == call.packed:  # written here: nothing can differ
-            call.packed = b""
-        elif isinstance(call, _NAMED):
+        if isinstance(call, StepCall) and call.packed:
+            planned, call.packed = call.packed, b""
+            if event.data == planned:  # written here: nothing can differ
+                return None
+        if isinstance(call, _NAMED):
             record = unpack(StepCreated, event.data)
             if record.name != call.name or bool(record.child_run_id) != isinstance(call, ChildCall):
                 return self._mismatch(event, call)
