@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,8 @@ class RunState:
 
 @dataclass(slots=True)
 class PartitionState:
-    """A partition at rest. Read while others write, it may show what was never true at one moment."""
+    """A partition at rest, or a part of one. Read while others write, it may show what was never true at one
+    moment."""
 
     messages: dict[str, MessageState]
     payloads: set[str]  # ids of messages that have one
@@ -99,7 +100,15 @@ def run_state(record: Any, entities: Any, out: Any, entries: Any) -> RunState:
     )
 
 
+async def members_among(world: CommandCaller, key: str, ids: Collection[str]) -> set[str]:
+    """Those of `ids` that are in a sorted set."""
+    asked = list(ids)
+    scores = await many(world, [("ZSCORE", key, id) for id in asked])
+    return {id for id, score in zip(asked, scores, strict=True) if score is not None}
+
+
 async def many(world: CommandCaller, commands: Sequence[tuple[str, ...]]) -> list[Any]:
+    """The answers to these commands, in their order; some are sent at once."""
     replies: list[Any] = []
     for start in range(0, len(commands), _CHUNK):
         chunk = commands[start : start + _CHUNK]

@@ -8,7 +8,7 @@ the headers, with the places that these name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgpack
@@ -17,16 +17,17 @@ from .entities import MessageState, Run
 from .liveness import Breach, check_places, check_runs, liveness, messages_by_run
 from .messages import Kind
 from .pages import entries, members, names
-from .reading import PartitionState, RunState, many, queues_of, read_messages, read_run
+from .reading import PartitionState, RunState, many, members_among, queues_of, read_messages, read_run
 from .runs import CommandCaller
 from .sweep import acquit, living_of
 
-# Runs read at once; the same with their logs.
-_RUNS, _LOGS = 200, 10
+_RUNS, _LOGS = 200, 10  # of an index, read at once: without and with their logs
 
 
 @dataclass(slots=True)
 class Survey:
+    """What `worker doctor` tells of a partition."""
+
     refused: dict[str, Run] = field(default_factory=dict)  # given back by every worker, not parked yet
     breaches: list[Breach] = field(default_factory=list)
 
@@ -82,8 +83,9 @@ async def _runs(world: CommandCaller, partition: int, deep: bool) -> AsyncIterat
             for some in _cut(ids, deep):
                 yield await _part(world, partition, some, logs=True)
     async for ids in names(world, parked_key):
-        is_open = await _scores(world, open_key, ids)
-        yield await _part(world, partition, [id for id in ids if id not in is_open], logs=deep)
+        is_open = await members_among(world, open_key, ids)
+        for some in _cut([id for id in ids if id not in is_open], deep):
+            yield await _part(world, partition, some, logs=deep)
 
 
 async def _places(world: CommandCaller, partition: int) -> AsyncIterator[PartitionState]:
@@ -104,7 +106,7 @@ async def _headers(world: CommandCaller, partition: int, deep: bool) -> AsyncIte
         ids = {name.removesuffix(":p") for name in page}
         headers = await read_messages(world, partition, sorted(ids))
         of_runs = {m.run for m in headers.values()}
-        ended = of_runs - await _scores(world, open_key, of_runs)
+        ended = of_runs - await members_among(world, open_key, of_runs)
         part = await _part(world, partition, sorted(ended), logs=deep)
         part.messages |= headers
         part.payloads = {name.removesuffix(":p") for name in page if name.endswith(":p")}
@@ -131,8 +133,8 @@ async def _part(world: CommandCaller, partition: int, ids: Sequence[str], *, log
         messages=await read_messages(world, partition, out),
         payloads=set(),
         places=[],
-        open=await _scores(world, open_key, ids),
-        done=await _scores(world, done_key, ids),
+        open=await members_among(world, open_key, ids),
+        done=await members_among(world, done_key, ids),
         parked={id: msgpack.unpackb(raw)[0] for id, raw in zip(ids, parked, strict=True) if raw},
         runs=runs,
     )
@@ -165,10 +167,3 @@ async def _places_of(
         for m, answer in zip(known, answers, strict=True)
         if answer not in (None, [])
     ]
-
-
-async def _scores(world: CommandCaller, key: str, ids: Collection[str]) -> set[str]:
-    """Those of `ids` that are in a sorted set."""
-    asked = list(ids)
-    answers = await many(world, [("ZSCORE", key, id) for id in asked])
-    return {id for id, score in zip(asked, answers, strict=True) if score is not None}

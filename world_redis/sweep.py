@@ -15,7 +15,7 @@ from .entities import MessageState
 from .events import Answer
 from .liveness import liveness
 from .pages import entries, members
-from .reading import RunState, queues_of, read_messages, read_run
+from .reading import RunState, members_among, queues_of, read_messages, read_run
 from .runs import CommandCaller, Runs
 
 
@@ -74,8 +74,7 @@ def _has_way(id: str, found: RunState, messages: list[MessageState], living: Col
 
 async def living_of(world: CommandCaller, partition: int, children: Collection[str]) -> set[str]:
     """Those of a run's children that are not finished; they live in its partition."""
-    key = world.keys.partition(partition)[2]
-    return {child for child in children if await world.command("ZSCORE", key, child) is not None}
+    return await members_among(world, world.keys.partition(partition)[2], children)
 
 
 async def acquit(world: CommandCaller, partition: int, suspects: dict[str, RunState]) -> None:
@@ -87,9 +86,6 @@ async def acquit(world: CommandCaller, partition: int, suspects: dict[str, RunSt
         for m in (await read_messages(world, partition, ids)).values():
             if m.run in suspects and _has_way(m.run, suspects[m.run], [m]):
                 del suspects[m.run]
-
-
-# --- pages ----------------------------------------------------------------------------------------
 
 
 async def _waiting(world: CommandCaller, partition: int) -> AsyncIterator[list[str]]:
