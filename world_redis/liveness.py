@@ -7,8 +7,8 @@ that comes by itself.* (Ready, in flight, or put off on purpose: a timer that wa
 count, it is not due for what the body has not seen.)
 
 All of it is pure. The script tests call `check` over a whole partition at their end, the model and the
-simulation after every call. `survey.py` asks the same of a partition that is too large to be
-read whole, for `worker doctor`; `sweep.py` heals what breaks the invariant, which should never happen.
+simulation after every call. `survey.py` asks the same of a partition too large to be read whole, for
+`worker doctor`; `sweep.py` heals what breaks the invariant, which should never happen.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Log:
     ) -> Reply:
         """Commit a transition. `queue` is the run's own; `parent` (run id) is told when the run ends, with
         `parent_data` as its step's event data. `meanwhile`, which must not raise, is called while the answer
-        is on its way. The same Transition may be sent again: it changes nothing."""
+        is on its way, after each sending. The same Transition may be sent again: it changes nothing."""
         runs = [transition.run_id]
         if transition.children:
             runs += [child.run_id for child in transition.children]

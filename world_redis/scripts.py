@@ -63,7 +63,7 @@ class ScriptCall(NamedTuple):
     runs: Sequence[str]
     args: list[Any]  # the verb's own arguments
     mark: bytes  # 8 random bytes, kept on a resend
-    meanwhile: Callable[[], object] | None = None  # done here while the answer is on its way
+    meanwhile: Callable[[], object] | None = None  # called when it was sent, each time; must not raise
 
 
 class Caller(Protocol):

@@ -54,7 +54,7 @@ class _Supervisor:
         self._arguments = [sys.executable, *sys.orig_argv[1:], "--no-reload"]
         self._environment = {**os.environ, "WORKFLOW_REDIS_URL": url, PARENT: str(os.getpid())}
         self._stopping = False
-        self._pause = 0  # seconds, the last one taken; 0: the worker has lived
+        self._pause = 0  # seconds, the last one taken; 0: none since the code changed
         self._child: subprocess.Popen[bytes] | None = None
 
     def stop(self, number: int, frame: FrameType | None) -> None:
@@ -102,7 +102,8 @@ class _Supervisor:
     def _wait_for_change(
         self, before: dict[str, float], child: subprocess.Popen[bytes] | None, *, seconds: float = math.inf
     ) -> bool:
-        """Until a source changes (True), `child` ends, `seconds` have passed, or it is time to stop."""
+        """Until a source changes (True: the next pause is short again), `child` ends, `seconds` have passed,
+        or it is time to stop."""
         over = time.monotonic() + seconds
         while not self._stopping:
             if _sources() != before:
@@ -115,8 +116,8 @@ class _Supervisor:
 
 
 def next_pause(last: int, lived: float) -> int:
-    """Seconds to rest after a worker that was killed `lived` seconds after its start; `last`: after the one
-    before it, 0 for none."""
+    """Seconds to rest after a worker that was killed `lived` seconds after its start; `last`: seconds after
+    the one before it, 0 for none."""
     return _FIRST_PAUSE if lived > _LONGEST_PAUSE or not last else min(2 * last, _LONGEST_PAUSE)
 
 

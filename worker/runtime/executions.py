@@ -49,7 +49,7 @@ class Executions:
         self.running: dict[str, StepRun] = {}  # short id → its code runs
         self.ended: dict[str, Ending] = {}  # short id → its end waits to be recorded
         self._early: Early | None = None
-        self._prepared: dict[StepCall, StepRun] = {}  # their claims are on their way
+        self._prepared: dict[StepCall, StepRun] = {}  # of the claims sent last, until they start
 
     def __bool__(self) -> bool:
         return bool(self.running or self.ended)
@@ -75,7 +75,8 @@ class Executions:
     # --- running ----------------------------------------------------------------------------------
 
     def prepare(self, calls: Sequence[StepCall]) -> None:
-        """Do what can be done while their claims are on their way. Nothing of them runs here."""
+        """Do what can be done while their claims are on their way: none of their code runs. Done again when
+        the claims are sent again; what was refused is replaced by the next claims."""
         self._prepared = {call: self._make(call) for call in calls}
         for run in self._prepared.values():
             self._host.steps.read_ahead(run)

@@ -187,14 +187,6 @@ class Knowledge:
             log.warning("arguments of %s differ from the recorded ones", drift.name, extra=about)
         self._drifts = len(body.drifts)
 
-    def withdraw(self, keys: Sequence[str]) -> None:
-        """What these dropped calls and timers waited for was withdrawn."""
-        self.acted.update(keys)
-        if self.body is not None:
-            self.body.withdrawn([key for key in keys if key != TIMER])
-        if TIMER in keys:
-            self.timer_armed = False
-
     def _count_passed_over(self, body: Body) -> None:
         """Payloads that do not fit: the run waits on, and whoever sent them should know."""
         if len(body.passed_over) == self._passed_over:
@@ -204,6 +196,14 @@ class Knowledge:
             about = {"run_id": self._run_id, "hook": each.hook}
             log.warning("a payload was passed over, its hook waits on: %s", each.reason, extra=about)
         self._passed_over = len(body.passed_over)
+
+    def withdraw(self, keys: Sequence[str]) -> None:
+        """The messages with these keys were withdrawn: those of dropped calls, by short id, or the timer."""
+        self.acted.update(keys)
+        if self.body is not None:
+            self.body.withdrawn([key for key in keys if key != TIMER])
+        if TIMER in keys:
+            self.timer_armed = False
 
     async def feed_rest(self) -> None:
         """The pages an answer had no room for."""
