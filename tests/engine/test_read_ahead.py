@@ -75,8 +75,9 @@ async def test_what_was_read_for_a_claim_that_is_refused_is_not_run(stage: Stage
     run_id = await stage.start(ship, 5)
     process = watched(stage, lambda: Runs(stage.world).terminate(run_id, b"", retention_ms=60_000))
     await process.work(lambda: stage.finished(run_id))
-    await process.leave()
     assert did == ["claims", "reads", "answer"]
+    assert all(not session._executions._prepared for session in process.intake._sessions.values())
+    await process.leave()
 
 
 async def test_arguments_that_cannot_be_read_fail_the_step_under_its_claim(stage: Stage) -> None:

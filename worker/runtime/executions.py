@@ -49,7 +49,7 @@ class Executions:
         self.running: dict[str, StepRun] = {}  # short id → its code runs
         self.ended: dict[str, Ending] = {}  # short id → its end waits to be recorded
         self._early: Early | None = None
-        self._prepared: dict[StepCall, StepRun] = {}  # of the claims sent last, until they start
+        self._prepared: dict[StepCall, StepRun] = {}  # their claims are on their way
 
     def __bool__(self) -> bool:
         return bool(self.running or self.ended)
@@ -76,10 +76,14 @@ class Executions:
 
     def prepare(self, calls: Sequence[StepCall]) -> None:
         """Do what can be done while their claims are on their way: none of their code runs. Done again when
-        the claims are sent again; what was refused is replaced by the next claims."""
+        the claims are sent again."""
         self._prepared = {call: self._make(call) for call in calls}
         for run in self._prepared.values():
             self._host.steps.read_ahead(run)
+
+    def forget_prepared(self) -> None:
+        """The answer was taken in: what has not been started now was refused."""
+        self._prepared = {}
 
     def start(self, call: StepCall, start: Start, *, now: int) -> None:
         """Run the code of a step whose claim is committed."""

@@ -335,6 +335,7 @@ class Session:
                 await self._host.ports.sleep(0)
         else:
             self._hand.fired |= {send.key for send in made.sends} & {TIMER, DEADLINE}
+            self._executions.forget_prepared()
         if reply.status in FINISHED or reply.answer is Answer.NOT_FOUND:
             return await self._run_over(reply, transition)
         if reply.answer is Answer.GONE:  # settled, perhaps by this very transition: the log knows

@@ -18,8 +18,9 @@ Resume = Callable[["BaseHook", "str | HookEvent[Any] | Any", "str | None"], Awai
 class HookEvent(Generic[H]):
     """An open hook of the body: ``await hook`` for the next payload, ``async for`` for all.
 
-    Payloads that come before they are asked for are kept. One that does not fit the class is passed over:
-    the worker logs and counts it, and the hook waits for the next. ``async with`` disposes it at the end.
+    Payloads that come before they are asked for are kept. One that does not fit the class is passed over: a
+    worker that meets it live logs and counts it, and the hook waits for the next. ``async with`` disposes it
+    at the end.
 
     Attributes:
         token: what `BaseHook.resume` needs; default tokens cannot be guessed.
