@@ -115,6 +115,7 @@ class Intake:
             due = await self.take()
             self._taking = False
             if due > 0 and not self._host.draining:
+                await self._host.ports.sleep(0)  # first what came, then our wait
                 await self._host.ports.within(self._wake.wait(), due / 1000)
 
     async def take(self) -> int:

@@ -19,6 +19,7 @@ from .host import Host
 
 log = logging.getLogger("worker.session")
 
+_NOTED = frozenset({EventType.RUN_STARTED, EventType.WAIT_CREATED, EventType.WAIT_COMPLETED})
 OVER = FINISHED | {"parked", "absent"}  # nothing to plan
 
 
@@ -162,20 +163,24 @@ class Knowledge:
         """Give the body the next events of the log."""
         for event in events:
             self.seen = max(self.seen, event.slot)
-            match event.type:
-                case EventType.RUN_STARTED:
-                    self.started = True
-                case EventType.WAIT_CREATED:
-                    self.waits[event.id] = int(event.extra)
-                    self.timer_armed = True
-                case EventType.WAIT_COMPLETED:
-                    self.waits.pop(event.id, None)
+            if event.type in _NOTED:
+                self._note(event)
         body = self.body
         if body is not None and body.problem is None:
             body.learn(events)
             body.run()
             self._count_drifts(body)
             self._count_passed_over(body)
+
+    def _note(self, event: Event) -> None:
+        match event.type:
+            case EventType.RUN_STARTED:
+                self.started = True
+            case EventType.WAIT_CREATED:
+                self.waits[event.id] = int(event.extra)
+                self.timer_armed = True
+            case EventType.WAIT_COMPLETED:
+                self.waits.pop(event.id, None)
 
     def _count_drifts(self, body: Body) -> None:
         """Arguments that differ from the recorded ones: the recorded answer stands, people should know."""

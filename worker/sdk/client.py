@@ -214,11 +214,11 @@ class Client:
         check_workflow(workflow, "start")
         target, input = self._encode(workflow, args, kwargs)
         key = workflow.options.idempotency_key or _key_in_step()
-        await self._look_at_partitions()
+        world = await self._world_for_starts()
         request = self._request(target, input, workflow.options, key or "")
         if key is not None:
             request = await self._claim(key, request, workflow)
-        await self._create(request)
+        await self._create(world, request)
         return Run(self, request.run_id, target)
 
     async def start_many(
@@ -240,10 +240,11 @@ class Client:
             else self._encode(workflow, tuple(given), {})
             for given in arguments
         ]
-        await self._look_at_partitions()
+        world = await self._world_for_starts()
         requests = [self._request(target, input, workflow.options) for target, input in encoded]
         for first in range(0, len(requests), _AT_ONCE):
-            await asyncio.gather(*map(self._create, requests[first : first + _AT_ONCE]))
+            some = requests[first : first + _AT_ONCE]
+            await asyncio.gather(*(self._create(world, request) for request in some))
         target = workflow.for_new_runs()
         return [Run(self, request.run_id, target) for request in requests]
 
@@ -253,7 +254,7 @@ class Client:
         context = self._context(run_id, info.workflow, info.version, info.queue)
         message = RunMessage(context, os.urandom(16), input, new_mark())
         extra = {"retried_from": info.run_id, "attributes": orjson.dumps(dict(info.attributes)).decode()}
-        await self._create(StartRequest(run_id, message, 0, 0, extra))
+        await self._create(await self.world(), StartRequest(run_id, message, 0, 0, extra))
         return run_id
 
     def _encode(
@@ -280,15 +281,15 @@ class Client:
         due_at = round(options.start_at.timestamp() * 1000) if options.start_at is not None else 0
         return StartRequest(run_id, message, due_in, due_at, extra)
 
-    async def _look_at_partitions(self) -> None:
-        """A partition is open to new runs once every live worker reads it."""
+    async def _world_for_starts(self) -> RedisWorld:
+        """The store, with its partitions known: one is open to new runs once every live worker reads it."""
         world, now = await self.world(), asyncio.get_running_loop().time()
-        if now < self._look_again:
-            return
-        self._look_again = now + _LOOK_AT_PARTITIONS
-        known = await world.learn_partitions()
-        reading = [line.get("partitions", 1) for line in (await live_workers(world)).values()]
-        self._open_partitions = min([known, *reading])
+        if now >= self._look_again:
+            self._look_again = now + _LOOK_AT_PARTITIONS
+            known = await world.learn_partitions()
+            reading = [line.get("partitions", 1) for line in (await live_workers(world)).values()]
+            self._open_partitions = min([known, *reading])
+        return world
 
     def _context(
         self, run_id: str, workflow: str, version: int, queue: str, timeout: float = 0.0, key: str = ""
@@ -326,9 +327,8 @@ class Client:
         if key:
             await StartClaims(world).end(key.decode(), self.retention_ms)
 
-    async def _create(self, request: StartRequest) -> None:
-        runs = await self.runs()
-        await runs.start(
+    async def _create(self, world: RedisWorld, request: StartRequest) -> None:
+        await Runs(world).start(
             request.run_id,
             request.message,
             request.message.input,
