@@ -5,10 +5,12 @@
 
 import asyncio
 import contextlib
+import enum
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from pydantic_core import core_schema
 
 from tests.core.player import Approval, Player, raised, returned
 from worker.core.calls import (
@@ -208,6 +210,40 @@ def test_an_iterated_hook_goes_on_after_a_payload_that_does_not_fit() -> None:
     player.move(EventType.HOOK_RECEIVED, "h1", pack(HookReceived(b"{}")))
     player.receive("h1", Approval(True, "ann"))
     assert returned(player) == "ann"
+    player.check_every_prefix()
+
+
+class Verdict(BaseHook, enum.Enum):
+    YES = "yes"
+    NO = "no"
+
+
+class Grams(BaseHook):
+    """Says itself how it is read and written."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> core_schema.CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(lambda grams: grams.number)
+        return core_schema.no_info_after_validator_function(
+            cls, core_schema.int_schema(), serialization=written
+        )
+
+
+def test_a_class_without_fields_is_a_payload_if_it_can_be_read() -> None:
+    wf = Workflows()
+
+    @wf.workflow
+    async def weigh() -> str:
+        verdict, grams = await Verdict.wait(), await Grams.wait()
+        return f"{verdict.name} {grams.number}"
+
+    player = Player(weigh)
+    player.receive("h1", Verdict.NO)
+    player.receive("h2", Grams(13))
+    assert returned(player) == "NO 13"
     player.check_every_prefix()
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from typing import Any
-
-import pydantic
 
 from world_redis.events import Event, EventType
 
@@ -23,9 +20,7 @@ def check_class(cls: type[Any], codec: Codec) -> None:
         TypeValidationError: this is such a class.
     """
     path = f"payload of hook {cls.__qualname__}"
-    codec.shape(cls, path)
-    has_fields = dataclasses.is_dataclass(cls) or issubclass(cls, pydantic.BaseModel)
-    if not has_fields and codec.types.of_class(cls) is None:
+    if codec.shape(cls, path).opaque and codec.types.of_class(cls) is None:
         raise TypeValidationError("make the class a dataclass or a pydantic model", path=path)
 
 

@@ -27,9 +27,10 @@ class Shape:
         annotation: as resolved.
         any: it promises nothing, so a value is recorded with tags alone.
         plain: the annotated class, if its exact instances need no check; else None.
+        opaque: pydantic knows nothing of the class, so only its instances fit, and nothing that is read.
     """
 
-    __slots__ = ("any", "plain", "_adapter", "_custom", "annotation")
+    __slots__ = ("any", "plain", "opaque", "_adapter", "_custom", "annotation")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = NoneType if annotation is None else annotation
@@ -37,6 +38,7 @@ class Shape:
         plain = isinstance(self.annotation, type) and self.annotation in _PLAIN
         self.plain = self.annotation if plain else None
         self._adapter: TypeAdapter[Any] = _build(Any if self.any else self.annotation)
+        self.opaque = self._adapter.core_schema["type"] == "is-instance"
         self._custom = _has_custom_serializer(self._adapter.core_schema)
 
     def dump(self, value: Any) -> Any:
