@@ -32,6 +32,7 @@ class Commit:
         _, self._host, self._hand, self._executions, self._known, self._tokens = parts
         self._guard = guard
         self.late = False  # the latest answer took longer than a lease
+        self._aside = 0.0  # seconds we were busy ourselves while it was on its way
         self._ended_at = 0.0  # when the last step code ended that the latest transition recorded
         self._vain = (0, 0)  # head of the log, and how many transitions in a row were refused there
 
@@ -40,7 +41,7 @@ class Commit:
 
         Raises InternalError, when strict, if it lets go of a message whose steps run."""
         self._guard(transition.settles)
-        sent = self._host.ports.now()
+        sent, self._aside = self._host.ports.now(), 0.0
         context = self._known.context
         last = transition.decisions[-1] if transition.decisions else None
         ends = last is not None and last.type in _ENDS
@@ -48,12 +49,22 @@ class Commit:
         queue = context.queue if context is not None else self._host.queues[0]
         data = last.data if last is not None and parent else b""
         reply = await self._host.log.append(
-            transition, queue=queue, parent=parent, parent_data=data, meanwhile=meanwhile
+            transition,
+            queue=queue,
+            parent=parent,
+            parent_data=data,
+            meanwhile=meanwhile and functools.partial(self._do, meanwhile),
         )
         self._host.telemetry.transitions.labels(reply.answer).inc()
         self._known.hear(reply.now)
-        self.late = (self._host.ports.now() - sent) * 1000 >= self._host.limits.lease
+        self.late = (self._host.ports.now() - sent - self._aside) * 1000 >= self._host.limits.lease
         return reply
+
+    def _do(self, meanwhile: Callable[[], None]) -> None:
+        """No answer is late by it: like before and after an answer, the keeper renews while we are busy."""
+        began = self._host.ports.now()
+        meanwhile()
+        self._aside += self._host.ports.now() - began
 
     def look_at_progress(self, reply: Reply) -> None:
         """A refusal always comes with something to learn. If it does not, again and again, this is a bug of
