@@ -19,6 +19,8 @@ NOT_HERE = {
     "test_a_task_that_drives_a_body_goes_on_after_the_body_was_interrupted": "the watchdog is a thread",
     "test_a_thread_out_of_time_is_told_once_and_is_over_when_it_has_ended": "starts threads",
     "test_a_thread_tells_its_value_on_the_loop": "starts threads",
+    "test_every_watch_that_is_armed_is_looked_at": "the watchdog is a thread",
+    "test_a_watch_armed_while_the_thread_is_about_to_sleep_is_looked_at": "the watchdog is a thread",
     "test_a_process_that_is_watched_ends_without_a_word": "starts processes",
     "test_every_process_asks_for_the_same_whatever_its_hash_seed": "starts processes",
     "test_when_strict_the_body_gets_an_error_that_names_call_line_and_cure[subprocess.Popen()]": (
@@ -32,8 +34,10 @@ NOT_HERE = {
 class _NoWatchdog:
     """Nobody looks, so nobody interrupts."""
 
+    def __init__(self) -> None:
+        self.watches: set[watchdog.Watch] = set()
+
     def add(self, watch: watchdog.Watch) -> None: ...
-    def remove(self, watch: watchdog.Watch) -> None: ...
 
 
 class _Sleeper:
