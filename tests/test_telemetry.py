@@ -10,8 +10,9 @@ import pytest
 from prometheus_client import REGISTRY, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
+from worker.runtime.counters import BUCKETS
 from worker.runtime.endpoint import Endpoint, PortTaken
-from worker.runtime.telemetry import BUCKETS, METRICS, Telemetry, attributes
+from worker.runtime.telemetry import METRICS, Telemetry, attributes
 
 
 def read(endpoint: Endpoint, path: str, accept: str = "") -> tuple[int, str]:

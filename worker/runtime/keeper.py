@@ -160,7 +160,7 @@ class Keeper:
         on_word: called on the event loop for every answer but ``ok``: ``cancel`` and ``stop`` (each once a
             delivery), ``look``, or one of `NOT_RENEWED`, after which the delivery is in `holdings` no longer.
         stall_after: seconds of a silent loop that end the process; None: never (debugging).
-        on_round_trip: called in the keeper's thread for every renewal sent.
+        on_round_trip: called on the event loop for every renewal sent.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Keeper:
         whole = True
         for partition, held in snapshot.items():
             try:
-                self._on_round_trip()
+                self._on_loop(self._on_round_trip)
                 words = self._renewer.renew(partition, held)
             except Exception as error:  # whatever it is: a keeper that ends lets every lease lapse
                 left = self._lease - (time.monotonic() - renewed_at)
@@ -254,9 +254,12 @@ class Keeper:
             return
         elif word != "look":  # the store asks for it no longer once the log was read
             self._told.add((held, word))
+        self._on_loop(self._on_word, held.message_id, held.number, word)
+
+    def _on_loop(self, callback: Callable[..., None], *args: Any) -> None:
         assert self._loop is not None
         if not self._stopping.is_set() and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._on_word, held.message_id, held.number, word)
+            self._loop.call_soon_threadsafe(callback, *args)
 
 
 class LoopWatch:

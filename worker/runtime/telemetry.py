@@ -7,23 +7,16 @@ default registry, where an application puts its own metrics, is served beside it
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple, TypeVar, get_type_hints
+from typing import Literal, NamedTuple, get_type_hints
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 from prometheus_client.metrics_core import Metric as Family
 
+from .counters import Counter, Counters, Histogram, Histograms
+
 log = logging.getLogger("worker.telemetry")
-
-M = TypeVar("M", bound=Counter | Gauge | Histogram)
-
-# Seconds, 1 ms to 1 h.
-BUCKETS = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1, 2.5, 5, 10, 30, 60, 300, 900, 3600),
-)
 
 
 class Metric(NamedTuple):
@@ -85,34 +78,34 @@ class Telemetry:
     queue_backstop_wakes_armed: Counter
     rescues_fired: Counter
     single_flight_absorbed: Counter
-    superseded: Counter
+    superseded: Counters
     unsafe_settles: Counter
-    dispatch_rows: Counter
-    transitions: Counter
-    deferred_completions: Counter
-    prologues: Counter
+    dispatch_rows: Counters
+    transitions: Counters
+    deferred_completions: Counters
+    prologues: Counters
     input_drifts: Counter
     passed_over_payloads: Counter
-    body_io: Counter
+    body_io: Counters
     replays: Counter
-    redeliveries: Counter
-    dead_letters: Counter
-    parked: Counter
+    redeliveries: Counters
+    dead_letters: Counters
+    parked: Counters
     liveness_heals: Counter
-    runs: Counter
-    steps: Counter
-    step_seconds: Histogram
+    runs: Counters
+    steps: Counters
+    step_seconds: Histograms
     time_to_first_step_seconds: Histogram
     step_gap_seconds: Histogram
     in_flight: Gauge
     live_bodies: Gauge
-    round_trips: Counter
+    round_trips: Counters
     loop_stall_seconds: Histogram
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for metric in METRICS:
-            setattr(self, metric.attribute, _remembering(_made(metric, self.registry)))
+            setattr(self, metric.attribute, _made(metric, self.registry))
 
     def collect(self) -> Iterator[Family]:
         """Ours, then the application's. A collector of theirs that fails hides only theirs."""
@@ -121,21 +114,13 @@ class Telemetry:
         yield from (family for family in _of_application() if family.name not in ours)
 
 
-def _made(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+def _made(metric: Metric, registry: CollectorRegistry) -> Counter | Counters | Gauge | Histogram | Histograms:
     name = f"workflow_{metric.name}"
-    match metric.kind:
-        case "counter":
-            return Counter(name, metric.help, metric.labels, registry=registry)
-        case "gauge":
-            return Gauge(name, metric.help, metric.labels, registry=registry)
-        case "histogram":
-            return Histogram(name, metric.help, metric.labels, registry=registry, buckets=BUCKETS)
-
-
-def _remembering(made: M) -> M:
-    """Several labels are looked up for every step: a cache in front of the library's checks and lock."""
-    made.labels = functools.cache(made.labels)  # type: ignore[assignment,method-assign]
-    return made
+    if metric.kind == "gauge":
+        return Gauge(name, metric.help, metric.labels, registry=registry)
+    family = (Counters if metric.kind == "counter" else Histograms)(name, metric.help, metric.labels)
+    registry.register(family)
+    return family if metric.labels else family.labels()
 
 
 def _of_application() -> Iterable[Family]:
@@ -148,4 +133,4 @@ def _of_application() -> Iterable[Family]:
 
 def attributes() -> set[str]:
     """Names of the metrics a `Telemetry` declares."""
-    return {name for name, kind in get_type_hints(Telemetry).items() if kind in (Counter, Gauge, Histogram)}
+    return set(get_type_hints(Telemetry))
