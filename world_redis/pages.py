@@ -5,7 +5,7 @@ What is in a key all the while comes at least once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from .runs import CommandCaller
@@ -14,24 +14,22 @@ PAGE = 200  # asked for at once
 LARGE = 50  # the same, of what comes with its values
 
 
-async def members(world: CommandCaller, key: str) -> AsyncIterator[list[str]]:
+def members(world: CommandCaller, key: str) -> AsyncIterator[list[str]]:
     """Of a sorted set."""
-    cursor = b"0"
-    while True:
-        page: Any = await world.command("ZSCAN", key, cursor, "COUNT", PAGE)
-        cursor, flat = page
-        yield [member.decode() for member in flat[::2]]
-        if cursor == b"0":
-            return
+    return _scanned(lambda cursor: world.command("ZSCAN", key, cursor, "COUNT", PAGE))
 
 
-async def names(world: CommandCaller, key: str) -> AsyncIterator[list[str]]:
+def names(world: CommandCaller, key: str) -> AsyncIterator[list[str]]:
     """Of the fields of a hash."""
+    return _scanned(lambda cursor: world.command("HSCAN", key, cursor, "COUNT", LARGE))
+
+
+async def _scanned(scan: Callable[[bytes], Awaitable[Any]]) -> AsyncIterator[list[str]]:
+    """The first of each pair: a score or a value follows."""
     cursor = b"0"
     while True:
-        page: Any = await world.command("HSCAN", key, cursor, "COUNT", LARGE)
-        cursor, flat = page
-        yield [name.decode() for name in flat[::2]]
+        cursor, flat = await scan(cursor)
+        yield [first.decode() for first in flat[::2]]
         if cursor == b"0":
             return
 
