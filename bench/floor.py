@@ -26,7 +26,7 @@ from world_redis.log import Log
 from world_redis.messages import Held, RunContext, RunMessage
 from world_redis.queue import Queue
 from world_redis.runs import Runs
-from world_redis.scripts import SCRIPTS, ScriptCall, command, unpack_reply
+from world_redis.scripts import SCRIPTS, ScriptCall, arguments, packed_command, unpack_reply
 from world_redis.transition import Decision, Epoch, Fact, Reply, Transition
 from world_redis.world import RedisWorld
 
@@ -94,10 +94,10 @@ class Chain:
         self._epoch = reply.starts[f"s{self._steps}"].epoch
 
     async def _timed(self, call: ScriptCall) -> list[Any]:
-        queues = self._world.queues(call.partition)
-        arguments = command(self._world.keys, call, queues, self._world.server, self._world.switches)
+        world, queues = self._world, self._world.queues(call.partition)
+        command = arguments(packed_command(world.keys, call, queues, world.server, world.switches))
         began = time.perf_counter()
-        raw = await self._send("EVALSHA", *arguments)
+        raw = await self._send("EVALSHA", *command)
         self.seconds.append(time.perf_counter() - began)
         return unpack_reply(raw)
 

@@ -1,5 +1,6 @@
 """A script call as it goes over the wire is what the client library would make of its arguments."""
 
+import base64
 import tracemalloc
 from collections.abc import Sequence
 
@@ -8,17 +9,29 @@ from hiredis import pack_command
 
 from world_redis.ids import new_run_id
 from world_redis.keys import Keys
-from world_redis.scripts import ScriptCall, Switches, command, packed_command, script_call
+from world_redis.scripts import (
+    SCRIPTS,
+    ScriptCall,
+    Switches,
+    arguments,
+    pack_lua,
+    packed_command,
+    script_call,
+)
 
 SERVER = "f" * 40
 
 
 def packed(call: ScriptCall, queues: Sequence[str], *, namespace: str = "wf", resent: bool = False) -> bytes:
-    """What `packed_command` answers, once it is what `command` says."""
-    switches = Switches(queue_backstop=False)
-    made = packed_command(Keys(namespace), call, queues, SERVER, switches, resent=resent)
-    said = command(Keys(namespace), call, queues, SERVER, switches, resent=resent)
+    """What `packed_command` answers, once it is what the client library makes of its arguments."""
+    keys = Keys(namespace)
+    made = packed_command(keys, call, queues, SERVER, Switches(queue_backstop=False), resent=resent)
+    prefix = base64.urlsafe_b64encode(call.mark).rstrip(b"=")
+    context = [SERVER, call.mark, prefix, True, False, resent]
+    names = keys.script_keys(call.partition, queues, call.runs)
+    said = [SCRIPTS[call.script].sha, len(names), *names, *map(pack_lua, (context, queues, call.args))]
     assert made == pack_command(("EVALSHA", *said))  # type: ignore[arg-type]  # its stub knows one alone
+    assert made == pack_command((b"EVALSHA", *arguments(made)))  # type: ignore[arg-type]
     return made
 
 

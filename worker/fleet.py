@@ -24,7 +24,7 @@ from world_redis.errors import AccessRefused, LayoutMismatch, StoreUnavailable
 from world_redis.keys import LAYOUT, Keys
 from world_redis.link import Link
 from world_redis.roster import live_lines
-from world_redis.scripts import SCRIPTS, Switches, command, script_call, unpack_reply
+from world_redis.scripts import SCRIPTS, Switches, arguments, packed_command, script_call, unpack_reply
 
 from .runtime.telemetry import Metric
 
@@ -195,9 +195,9 @@ class FleetReader:
         while True:
             queues = self._queues[partition]
             call = script_call("queue_stats", partition, [deliveries])
-            args = command(self._keys, call, queues, link.server, Switches())
+            packed = packed_command(self._keys, call, queues, link.server, Switches())
             try:
-                reply = unpack_reply(await link.call("EVALSHA_RO", *args))
+                reply = unpack_reply(await link.call("EVALSHA_RO", *arguments(packed)))
             except NoScriptError:
                 await link.call("SCRIPT", "LOAD", SCRIPTS[call.script].text)
                 continue

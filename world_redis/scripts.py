@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgpack
-from hiredis import pack_command
+from hiredis import Reader, pack_command
 
 from .ids import new_mark
 from .keys import RUN_KEYS, Keys
@@ -130,28 +130,6 @@ SCRIPTS: dict[str, Script] = {
 }
 
 
-def command(
-    keys: Keys,
-    call: ScriptCall,
-    queues: Sequence[str],
-    server: str,
-    switches: Switches,
-    *,
-    resent: bool = False,
-) -> list[bytes | str | int]:
-    """The arguments of EVALSHA for `call`: ``[sha, numkeys, *KEYS, *ARGV]``. `resent`: an earlier sending of
-    this call got no answer, so it may have run."""
-    names = keys.script_keys(call.partition, queues, call.runs)
-    return [
-        SCRIPTS[call.script].sha,
-        len(names),
-        *names,
-        _context(call, server, switches, resent),
-        pack_lua(queues),
-        pack_lua(call.args),
-    ]
-
-
 def packed_command(
     keys: Keys,
     call: ScriptCall,
@@ -161,12 +139,21 @@ def packed_command(
     *,
     resent: bool = False,
 ) -> bytes:
-    """EVALSHA and its arguments (see `command`) as they go over the wire."""
+    """``EVALSHA sha numkeys *KEYS *ARGV`` for `call`, as it goes over the wire. `resent`: an earlier sending
+    of this call got no answer, so it may have run."""
     opening, names = _opening(keys.namespace, call.script, call.partition, tuple(queues), len(call.runs))
     of_runs = b"".join([_of_run(keys.namespace, call.partition, run_id) for run_id in call.runs])
     context, args = _context(call, server, switches, resent), pack_lua(call.args)
     rest = (len(context), context, names, len(args), args)
     return b"%b%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (opening, of_runs, *rest)
+
+
+def arguments(packed: bytes) -> list[bytes]:
+    """What follows EVALSHA in a packed command, for a client that packs by itself."""
+    reader = Reader()
+    reader.feed(packed)
+    parts: list[bytes] = reader.gets()
+    return parts[1:]
 
 
 @lru_cache(maxsize=1024)

@@ -12,7 +12,15 @@ import redis
 from world_redis.entities import message_of
 from world_redis.keys import RUN_KEYS, Keys
 from world_redis.reading import PartitionState, RunState, pairs, run_state
-from world_redis.scripts import SCRIPTS, ScriptCall, Switches, command, pack_lua, unpack_reply
+from world_redis.scripts import (
+    SCRIPTS,
+    ScriptCall,
+    Switches,
+    arguments,
+    pack_lua,
+    packed_command,
+    unpack_reply,
+)
 
 T = TypeVar("T")
 
@@ -86,8 +94,8 @@ class Store:
     def run(self, call: ScriptCall, *, resent: bool = False) -> list[Any]:
         """Run a script call now."""
         self.calls += 1
-        arguments = command(self.keys, call, QUEUES, self.server, self.switches, resent=resent)
-        reply = unpack_reply(self.client.execute_command("EVALSHA", *arguments))
+        packed = packed_command(self.keys, call, QUEUES, self.server, self.switches, resent=resent)
+        reply = unpack_reply(self.client.execute_command("EVALSHA", *arguments(packed)))
         assert reply[0] not in (b"server", b"closed", b"keys"), reply
         return reply
 

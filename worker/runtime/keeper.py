@@ -39,7 +39,7 @@ from world_redis.keys import Keys
 from world_redis.link import connection_options
 from world_redis.messages import Held
 from world_redis.queue import NOT_RENEWED, renewal, renewed
-from world_redis.scripts import SCRIPTS, Switches, command, unpack_reply
+from world_redis.scripts import SCRIPTS, Switches, arguments, packed_command, unpack_reply
 
 log = logging.getLogger("worker.keeper")
 
@@ -110,9 +110,9 @@ class Renewer:
             while True:
                 self._connect()
                 queues = self._known(partition)
-                arguments = command(self._keys, call, queues, self._server, Switches())
+                packed = packed_command(self._keys, call, queues, self._server, Switches())
                 try:
-                    reply = unpack_reply(self._call("EVALSHA", *arguments))
+                    reply = unpack_reply(self._call("EVALSHA", *arguments(packed)))
                 except NoScriptError:
                     self._call("SCRIPT", "LOAD", SCRIPTS[call.script].text)
                     continue
@@ -146,9 +146,9 @@ class Renewer:
             info: Any = self._client.info("server")
             self._server = str(info["run_id"])
 
-    def _call(self, *arguments: bytes | str | int) -> Any:
+    def _call(self, *command: bytes | str) -> Any:
         assert self._client is not None
-        return self._client.execute_command(*arguments)  # type: ignore[no-untyped-call]
+        return self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
 
 class Keeper:
