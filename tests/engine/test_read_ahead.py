@@ -1,4 +1,7 @@
-"""The arguments of an inline step are read while its claim is on its way; its code waits for the claim."""
+"""The arguments of an inline step are read while its claim is on its way; its code waits for the claim.
+
+Time spent on reading makes no answer late: the keeper renews meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,20 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.engine.kit import Process, Stage
+from tests.engine.kit import LEASE, Clock, Process, Stage
 from worker import Workflows
+from world_redis.events import EventType
 from world_redis.runs import Runs
 from world_redis.scripts import ScriptCall
 
 wf = Workflows()
 did: list[str] = []
+clocks: list[Clock] = []  # of the processes whose readings take longer than a lease
 
 
 @dataclass
 class Parcel:
-    """Its reading is seen, and may fail."""
+    """Its reading is seen, and may fail or take its time."""
 
     grams: int
 
@@ -27,6 +32,8 @@ class Parcel:
             did.append("reads")
         if "claims" in did and self.grams == 13:
             raise ValueError("nobody carries 13 grams")
+        for clock in clocks:
+            clock.ms += int(LEASE * 1000) + 1  # the server's stands: nobody's lease lapses
 
 
 @wf.step
@@ -43,6 +50,7 @@ async def ship(grams: int) -> int:
 @pytest.fixture
 async def stage(redis_url: str) -> AsyncIterator[Stage]:
     did.clear()
+    clocks.clear()
     async with Stage(redis_url, wf) as ready:
         yield ready
 
@@ -86,3 +94,15 @@ async def test_arguments_that_cannot_be_read_fail_the_step_under_its_claim(stage
     assert did == ["claims", "reads", "answer", "reads"]
     events = [event.type for event in await stage.events(run_id)]
     assert events[-3:] == ["step_started", "step_failed", "run_failed"]
+
+
+async def test_arguments_that_take_longer_to_read_than_a_lease_start_their_step_once(stage: Stage) -> None:
+    run_id = await stage.start(ship, 5)
+
+    async def slow_from_now_on() -> None:
+        clocks.append(stage.clock)
+
+    process = watched(stage, slow_from_now_on)
+    await process.work(lambda: stage.finished(run_id))
+    assert [event.type for event in await stage.events(run_id)].count(EventType.STEP_STARTED) == 1
+    await process.leave()
