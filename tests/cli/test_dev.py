@@ -42,7 +42,7 @@ def test_a_worker_that_is_killed_is_started_again(process: Process, dev: subproc
     assert process.run("start", "app:seeded", "--wait", "--timeout", "20s").returncode == 0
 
 
-def test_a_worker_that_dies_at_every_start_is_started_ever_more_rarely_and_at_once_after_a_change(
+def test_a_worker_that_is_killed_at_every_start_is_started_ever_more_rarely_and_at_once_after_a_change(
     process: Process, dev: subprocess.Popen[str]
 ) -> None:
     worker_of(dev)

@@ -16,7 +16,7 @@ import click
 from ..addresses import resolve
 
 _LOOK = 0.5  # seconds between two looks
-# Seconds before a killed worker is started again: one that dies at once must not spin.
+# Seconds before a killed worker is started again: one that is killed at once must not spin.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1, 30
 PARENT = "STEPFLEET_PARENT"  # tells a child process whose end is its own
 
