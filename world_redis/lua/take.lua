@@ -158,7 +158,9 @@ local function take_stream(stream, kind)
 end
 
 -- What is left rings, whether it was ready before or fell due now. What is handed out here does not: its ring
--- would only cost a take that finds nothing, just when the worker begins with what it got.
+-- would only cost a take that finds nothing, just when the worker begins with what it got. The wake of a rescue
+-- has rung already, and costs that take: a message has to be lost for one, and to publish it without a ring every
+-- call of every script would make one more function.
 local function take_ready(queue)
   local keys = Q[queue]
   take_stream(keys.ready, 'run')
