@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from worker.runtime.keeper import STALLED_EXIT_CODE, Holdings, Keeper, Renewer
+from worker.runtime.keeper import STALLED_EXIT_CODE, Holdings, Keeper, Renewer, Words
 from world_redis.embedded import EmbeddedServer
 from world_redis.ids import new_mark, new_run_id
 from world_redis.messages import Delivery, Held, RunContext, RunMessage
-from world_redis.queue import Queue
+from world_redis.queue import NOT_RENEWED, Queue
 from world_redis.runs import Runs
 from world_redis.world import RedisWorld
 
@@ -131,6 +131,42 @@ async def test_a_cancel_is_reported_once_and_the_delivery_kept(redis_url: str, n
             await until(renewed_often)
         assert delivery.held in holdings
         assert told == [(delivery.message_id, delivery.number, "cancel")]
+
+
+@pytest.mark.parametrize(
+    ("word", "times"),
+    [("ok", 0), ("cancel", 1), ("stop", 1), ("look", 3)],  # look: until the log was read
+)
+def test_how_often_the_same_word_is_handed_on_in_three_renewals(word: str, times: int) -> None:
+    holdings, held = Holdings(), Held("m", 1)
+    words = Words(holdings)
+    holdings.add(0, held)
+    told = []
+    for _ in range(3):
+        assert words.begin() == {0: [held]}
+        told += words.news(0, [held], [word])
+    assert told == times * [(held, word)]
+
+
+@pytest.mark.parametrize("word", sorted(NOT_RENEWED))
+def test_what_is_not_renewed_is_handed_on_and_held_no_longer(word: str) -> None:
+    holdings, lost, kept = Holdings(), Held("m", 1), Held("m2", 1)
+    for each in (lost, kept):
+        holdings.add(0, each)
+    words = Words(holdings)
+    assert words.news(0, [lost, kept], [word, "ok"]) == [(lost, word)]
+    assert words.begin() == {0: [kept]}
+
+
+def test_what_was_told_of_a_delivery_is_forgotten_with_it() -> None:
+    holdings, held = Holdings(), Held("m", 1)
+    words = Words(holdings)
+    for _ in range(2):
+        holdings.add(0, held)
+        words.begin()
+        assert words.news(0, [held], ["cancel"]) == [(held, "cancel")]
+        holdings.drop(0, held)
+        words.begin()
 
 
 async def test_a_delivery_taken_over_is_reported_and_dropped(redis_url: str, namespace: str) -> None:

@@ -139,7 +139,7 @@ def renewal(consumer: str, partition: int, held: Sequence[Held]) -> ScriptCall:
 
 
 def renewed(reply: Sequence[Any]) -> list[str]:
-    """One word per delivery. Of a renewal: ok · cancel · stop, or one of `NOT_RENEWED`."""
+    """One word per delivery. Of a renewal: ok · cancel · stop · look, or one of `NOT_RENEWED`."""
     return [word.decode() for word in reply[1]]
 
 

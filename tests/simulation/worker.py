@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from worker.executors.asynchronous import AsyncExecutor
 from worker.runtime.host import Host, Limits, Slots
 from worker.runtime.intake import Intake
-from worker.runtime.keeper import Holdings
+from worker.runtime.keeper import Holdings, Words
 from worker.runtime.stepcall import StepRunner
 from worker.runtime.telemetry import Telemetry
 from worker.sdk.registry import Workflows
@@ -18,7 +18,7 @@ from world_redis.hooks import HookAddress, Tokens
 from world_redis.log import Limits as LogLimits
 from world_redis.log import Log
 from world_redis.messages import Held
-from world_redis.queue import NOT_RENEWED, Queue, renewal, renewed
+from world_redis.queue import Queue, renewal, renewed
 from world_redis.scripts import ScriptCall
 
 from .store import PARTITION, at_once
@@ -142,7 +142,7 @@ class SimWorker:
         self.renewed: set[Held] = set()  # what it kept then
         self.server = schedule.store.server
         self.holdings = Holdings()
-        self._told: set[tuple[Held, str]] = set()
+        self._words = Words(self.holdings)
         ports = SimPorts(self)
         self.host = Host(
             ports=ports,
@@ -189,23 +189,14 @@ class SimWorker:
     def renew(self) -> None:
         """What the keeper thread does at a third of the lease."""
         self.renewed_at = self.schedule.now
-        self.renewed = {item for held in self.holdings.snapshot().values() for item in held}
-        for partition, held in self.holdings.snapshot().items():
+        snapshot = self._words.begin()
+        self.renewed = {item for held in snapshot.values() for item in held}
+        for partition, held in snapshot.items():
             self.server = self.schedule.store.server
             words = renewed(self.schedule.store.run(renewal(self.name, partition, held)))
             self.schedule.note(f"{self.name} renews {self.schedule.names.held(held)} → {' '.join(words)}")
-            for item, word in zip(held, words, strict=True):
-                if word != "ok":
-                    self._tell(partition, item, word)
-
-    def _tell(self, partition: int, held: Held, word: str) -> None:
-        if word in NOT_RENEWED:
-            self.holdings.drop(partition, held)
-        elif (held, word) in self._told:
-            return
-        else:
-            self._told.add((held, word))
-        self.schedule.loop.call_soon(self.intake.signal, held.message_id, held.number, word)
+            for item, word in self._words.news(partition, held, words):
+                self.schedule.loop.call_soon(self.intake.signal, item.message_id, item.number, word)
 
     def kill(self) -> None:
         """It stops here. Nothing it still does to unwind reaches the outside."""

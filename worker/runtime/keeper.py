@@ -84,6 +84,34 @@ class Holdings:
         return len(self._held)
 
 
+class Words:
+    """Which answers to renewals are handed on. Not safe to use from two threads."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._told: set[tuple[Held, str]] = set()  # handed on; once for each delivery
+
+    def begin(self) -> dict[int, list[Held]]:
+        """What to renew now, by partition. What was told of all others is forgotten."""
+        snapshot = self._holdings.snapshot()
+        kept = {held for each in snapshot.values() for held in each}
+        self._told = {(held, word) for held, word in self._told if held in kept}
+        return snapshot
+
+    def news(self, partition: int, held: Sequence[Held], words: Sequence[str]) -> list[tuple[Held, str]]:
+        """The words to hand on, and of which delivery. One that is not renewed leaves the holdings."""
+        return [item for item in zip(held, words, strict=True) if self._is_news(partition, *item)]
+
+    def _is_news(self, partition: int, held: Held, word: str) -> bool:
+        if word == "ok" or (held, word) in self._told:
+            return False
+        if word in NOT_RENEWED:
+            self._holdings.drop(partition, held)
+        elif word != "look":  # the store asks for it no longer once the log was read
+            self._told.add((held, word))
+        return True
+
+
 class Renewer:
     """One synchronous connection that renews. Any trouble closes it; the next call opens another."""
 
@@ -177,14 +205,13 @@ class Keeper:
         on_round_trip: Callable[[], None] = lambda: None,
         on_stall: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        self._holdings = holdings
+        self._words = Words(holdings)
         self._renewer = Renewer(url, keys, consumer, timeout=max(0.1, lease / 6), queues=queues)
         self._every = lease / 3
         self._lease = lease
         self._on_word = on_word
         self._on_round_trip = on_round_trip
         self._watch = LoopWatch(stall_after, on_stall)
-        self._told: set[tuple[Held, str]] = set()  # words passed on, once for each delivery
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -227,11 +254,8 @@ class Keeper:
 
     def _round(self, renewed_at: float) -> bool:
         """Renew everything once. False: some of it failed, try again soon."""
-        snapshot = self._holdings.snapshot()
-        kept = {held for each in snapshot.values() for held in each}
-        self._told = {(held, word) for held, word in self._told if held in kept}
         whole = True
-        for partition, held in snapshot.items():
+        for partition, held in self._words.begin().items():
             try:
                 self._on_loop(self._on_round_trip)
                 words = self._renewer.renew(partition, held)
@@ -242,19 +266,9 @@ class Keeper:
                 log.warning(about, len(held), left, error, exc_info=None if known else error)
                 whole = False
                 continue
-            for item, word in zip(held, words, strict=True):
-                if word != "ok":
-                    self._tell(partition, item, word)
+            for item, word in self._words.news(partition, held, words):
+                self._on_loop(self._on_word, item.message_id, item.number, word)
         return whole
-
-    def _tell(self, partition: int, held: Held, word: str) -> None:
-        if word in NOT_RENEWED:
-            self._holdings.drop(partition, held)
-        elif (held, word) in self._told:
-            return
-        elif word != "look":  # the store asks for it no longer once the log was read
-            self._told.add((held, word))
-        self._on_loop(self._on_word, held.message_id, held.number, word)
 
     def _on_loop(self, callback: Callable[..., None], *args: Any) -> None:
         assert self._loop is not None
