@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
@@ -32,9 +31,7 @@ class Proxy:
         self._server = await asyncio.start_unix_server(self._accept, self._path)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         assert self._server is not None
         self._server.close()
         for task in self._tasks:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ..settings import PREFIX
@@ -131,12 +130,7 @@ class Fleet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         # Nothing of theirs is kept, and an impatient second Ctrl-C must find nothing left to wait for.
         for member in self.members:
             member.kill()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from .context import BodyPort, body_for, current_body
@@ -72,12 +71,7 @@ class HookEvent(Generic[H]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         self.dispose()
 
     def __repr__(self) -> str:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import math
-from types import TracebackType
 from typing import Any, Self
 
 from redis.asyncio.connection import AbstractConnection
@@ -136,10 +135,5 @@ class Notice:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self._notices.unsubscribe(self)
