@@ -147,6 +147,7 @@ RULES: tuple[Rule, ...] = (
 # fmt: on
 
 RULE: Mapping[EventType, Rule] = {rule.type: rule for rule in RULES}
+DECISIVE = frozenset(rule.type for rule in RULES if rule.decisive)
 
 
 class Position(NamedTuple):
@@ -176,7 +177,7 @@ class Event(NamedTuple):
 
     @property
     def decisive(self) -> bool:
-        return RULE[self.type].decisive
+        return self.type in DECISIVE
 
 
 def judge(type: EventType, run_state: str, state: str) -> Answer:

@@ -70,7 +70,7 @@ def scene(fresh: Sequence[Call] = (), **given: Any) -> Scene:
         table=None,
         attributes={},
         now=NOW,
-        entropy=lambda: SEED,
+        entropy=lambda size: SEED,
     )
     return replace(plain, **given)
 

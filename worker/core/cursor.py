@@ -41,6 +41,7 @@ _CREATES = {
     EventType.HOOK_CONFLICT: (HookCall,),  # stands in the place of hook_created
     EventType.ATTR_SET: (AttributesCall,),
 }
+_OTHERS = frozenset({EventType.PATCH_RECORDED, EventType.HOOK_DISPOSED})  # that the body causes, too
 
 
 class Mismatch(NamedTuple):
@@ -77,17 +78,22 @@ class Cursor:
     def learn(self, event: Event) -> None:
         """Take one event, in slot order. Raises ValueError when its record cannot be read."""
         self.seen = event.slot
-        type = event.type
-        if type is EventType.PATCH_RECORDED:
+        type, id = event.type, event.id
+        if type in _CREATES:
+            # An attribute write without an id came from a step or a client, not from the body.
+            if id and id not in self._recorded:
+                self._creates.append(event)
+                self._recorded.add(id)
+                self._last_id = id
+        elif type in _OTHERS:
+            self._learn_other(event)
+
+    def _learn_other(self, event: Event) -> None:
+        if event.type is EventType.PATCH_RECORDED:
             self._learn_patch(event)
-        elif type is EventType.HOOK_DISPOSED:
+        else:
             self._disposed.add(event.id)
             self.fresh.pop(f"-{event.id}", None)
-        elif type in _CREATES and event.id and event.id not in self._recorded:
-            # An attribute write without an id came from a step or a client, not from the body.
-            self._creates.append(event)
-            self._recorded.add(event.id)
-            self._last_id = event.id
 
     def _learn_patch(self, event: Event) -> None:
         change_id = unpack(PatchRecorded, event.data).change_id

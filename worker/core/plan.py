@@ -84,7 +84,7 @@ class Scene:
     table: Table | None
     attributes: Mapping[str, str]  # of the run at its start; known only if it goes on as a new one
     now: int  # ms, server time
-    entropy: Callable[[], bytes]  # 16 random bytes, for the seed of a child
+    entropy: Callable[[int], bytes]  # so many random bytes, for the seed of a child
 
 
 class Dispatched(NamedTuple):
@@ -266,7 +266,7 @@ def _child(scene: Scene, made: Plan, call: ChildCall) -> None:
         traceparent=parent.traceparent,
         timeout=call.timeout,
     )
-    message = RunMessage(context, scene.entropy(), call.input, b"")
+    message = RunMessage(context, scene.entropy(16), call.input, b"")
     record = StepCreated(
         call.name, call.input, call.queue, {}, child_run_id=call.run_id, version=call.version
     )
@@ -332,7 +332,7 @@ def _end(scene: Scene, made: Plan, outcome: Outcome) -> None:
 def _successor(scene: Scene, outcome: ContinuedAsNew) -> ChildStart:
     """The run that takes over: same workflow, partition, parent, root and attributes, new input and log."""
     context, given = replace(scene.context, created_at=scene.now), outcome.input
-    message = RunMessage(context, scene.entropy(), given, b"")
+    message = RunMessage(context, scene.entropy(16), given, b"")
     run_id = child_run_id(scene.run_id, "next")
     fields = run_fields(message) | {"continued_from": scene.run_id}
     attributes = {**scene.attributes, **outcome.attributes}

@@ -18,7 +18,9 @@ from .parts import Parts
 
 log = logging.getLogger("worker.session")
 
+_TAKEN = (Answer.OK, Answer.GONE)
 _ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED)
+_DISPOSED = EventType.HOOK_DISPOSED
 _VAIN = 10  # refusals in a row with nothing new in the log
 
 
@@ -70,7 +72,7 @@ class Commit:
         """A refusal always comes with something to learn. If it does not, again and again, this is a bug of
         ours: better to give the run back than to go round at full speed."""
         head, count = self._vain
-        refused = reply.answer not in (Answer.OK, Answer.GONE)
+        refused = reply.answer not in _TAKEN
         self._vain = (reply.head, count + 1 if refused and head == reply.head else 0)
         if self._vain[1] >= _VAIN:
             raise InternalError(f"refused {_VAIN} times at slot {reply.head}: {reply.answer.value}")
@@ -98,17 +100,19 @@ class Commit:
         count_rows(self._host.telemetry, made.rows)
         if made.withdraws:
             self._known.withdraw(made.withdraws)
-        self._known.timer_armed |= any(send.key == TIMER for send in made.sends)
-        self._start(reply, made)
+        if made.sends:
+            self._known.timer_armed |= any(send.key == TIMER for send in made.sends)
+        if made.starts:
+            self._start(reply, made)
         if not reply.unsettled:
             self._hand.drop(transition.settles)
-        closed = [d.id for d in made.decisions if d.type is EventType.HOOK_DISPOSED]
+        closed = [d.id for d in made.decisions if d.type is _DISPOSED]
         if closed:
             await self._tokens.release(closed)
 
     def _start(self, reply: Reply, made: Plan) -> None:
         """Execute what this transition claimed, unless the claim may be over before we heard of it."""
-        if self.late and made.starts:
+        if self.late:
             raise CarrierLost("the answer came after the lease")
         recovered = {each.step for each in made.rows if each.row is Row.OWNED_RECOVERY}
         for call in made.starts:

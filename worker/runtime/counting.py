@@ -17,21 +17,19 @@ from .telemetry import Telemetry
 
 log = logging.getLogger("worker.step")
 
+_OWNED = (Row.OWNED_RECOVERY, Row.BACKSTOP, Row.QUEUE_BACKSTOP)
+
 
 def count_rows(telemetry: Telemetry, rows: Sequence[Dispatched]) -> None:
     """Rows of one pass, committed or without anything to write. The backstop counters move by 0 or 1 per
     pass, however many steps."""
-    if not rows:
-        return
-    seen = {each.row for each in rows}
     for each in rows:
         telemetry.dispatch_rows.labels(each.row).inc()
-        if each.row is Row.OWNED_RECOVERY:
-            telemetry.inline_owned_recoveries.inc()
-    if Row.BACKSTOP in seen:
-        telemetry.inline_backstop_wakes_armed.inc()
-    if Row.QUEUE_BACKSTOP in seen:
-        telemetry.queue_backstop_wakes_armed.inc()
+    owned = [each.row for each in rows if each.row in _OWNED]
+    if owned:
+        telemetry.inline_owned_recoveries.inc(owned.count(Row.OWNED_RECOVERY))
+        telemetry.inline_backstop_wakes_armed.inc(Row.BACKSTOP in owned)
+        telemetry.queue_backstop_wakes_armed.inc(Row.QUEUE_BACKSTOP in owned)
 
 
 def tell_end(

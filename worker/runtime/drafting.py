@@ -30,7 +30,8 @@ class Drafting:
             return None
         table, known.need_table = known.need_table, False
         # Taken while the call is out, a timer must not count as armed by it.
-        self._hand.fired -= {send.key for send in made.sends}
+        if self._hand.fired:
+            self._hand.fired -= {send.key for send in made.sends}
         return Transition(
             run_id=self._run_id,
             mark=new_mark(),

@@ -10,7 +10,7 @@ from world_redis.log import NOTHING_NEW
 from world_redis.messages import DEADLINE, TIMER
 from world_redis.transition import Table
 
-from ..core.calls import ContinuedAsNew, Outcome
+from ..core.calls import ContinuedAsNew, HookCall, Outcome
 from ..core.dispatch import Here
 from ..core.plan import Plan, Scene, plan
 from .body import Body
@@ -24,7 +24,9 @@ class Planning:
     async def plan(self, body: Body, outcome: Outcome | None, table: Table | None, *, judged: bool) -> Plan:
         """What to write for a quiet body. `judged`: the machinery ends the run, whatever the body wants."""
         fresh = body.fresh
-        await self._tokens.ask(fresh)
+        for call in fresh:
+            if isinstance(call, HookCall) and call.chosen:
+                await self._tokens.ask(call)
         attributes = await self._attributes() if isinstance(outcome, ContinuedAsNew) else {}
         known, limits = self._known, self._host.limits
         assert known.context is not None
@@ -49,7 +51,7 @@ class Planning:
                 table=None if judged else table,
                 attributes=attributes,
                 now=known.now(),
-                entropy=lambda: self._host.ports.entropy(16),
+                entropy=self._host.ports.entropy,
             )
         )
 

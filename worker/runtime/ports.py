@@ -54,9 +54,9 @@ class AsyncPorts:
     world: World
     on_call: Callable[[str], None] = lambda script: None  # told the name of every script run
 
-    async def call(self, call: ScriptCall) -> list[Any]:
+    def call(self, call: ScriptCall) -> Coroutine[Any, Any, list[Any]]:
         self.on_call(call.script)
-        return await self.world(call)
+        return self.world(call)
 
     def server(self) -> str:
         return self.world.server

@@ -12,7 +12,7 @@ from world_redis.events import FINISHED
 from world_redis.hooks import HookAddress
 from world_redis.log import NOTHING_NEW
 
-from ..core.calls import Call, HookCall
+from ..core.calls import HookCall
 from .host import Host
 
 
@@ -25,12 +25,11 @@ class ChosenTokens:
         self._asked: dict[str, str] = {}  # hook id → token
         self.conflicts: dict[str, str] = {}  # hook id → run that holds its token
 
-    async def ask(self, fresh: Iterable[Call]) -> None:
-        """Register the tokens of hooks about to be created."""
-        for call in fresh:
-            if isinstance(call, HookCall) and call.chosen and call.id not in self._asked:
-                self._asked[call.id] = call.token
-                await self._ask(call)
+    async def ask(self, call: HookCall) -> None:
+        """Register the token of a hook about to be created."""
+        if call.id not in self._asked:
+            self._asked[call.id] = call.token
+            await self._ask(call)
 
     async def release(self, ids: Iterable[str]) -> None:
         """Forget the tokens of hooks that were closed. A crash before this is healed by `ask`."""
