@@ -3,11 +3,12 @@
 # The steps of these workflows are never executed, so they have no code.
 # mypy: disable-error-code="empty-body"
 
+import abc
 import asyncio
 import contextlib
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 from pydantic_core import core_schema
@@ -24,9 +25,12 @@ from worker.sdk.errors import (
 )
 from worker.sdk.hooks import BaseHook
 from worker.sdk.registry import Workflows
+from worker.sdk.values import Codec, TypeRegistry
 from world_redis.events import EventType
 
 pytestmark = pytest.mark.usefixtures("no_body_is_left")
+
+T = TypeVar("T")
 
 
 def test_a_hook_gives_its_payload() -> None:
@@ -245,6 +249,110 @@ def test_a_class_without_fields_is_a_payload_if_it_can_be_read() -> None:
     player.receive("h2", Grams(13))
     assert returned(player) == "NO 13"
     player.check_every_prefix()
+
+
+class Plain(BaseHook):
+    """Pydantic knows nothing of it."""
+
+
+class Between(Plain):
+    """Nor of this one."""
+
+
+class Abstract(BaseHook, abc.ABC):
+    @abc.abstractmethod
+    def total(self) -> int: ...
+
+
+class Parcel(BaseHook, Generic[T]):
+    content: T
+
+
+def registry(types: TypeRegistry) -> Workflows:
+    wf = Workflows()
+    wf.codec = Codec(types)
+    return wf
+
+
+def paid(base: type[Any], types: TypeRegistry) -> Any:
+    """A payload of a registered class below `base`."""
+
+    @dataclass
+    class Paid(base):
+        amount: int
+
+        def total(self) -> int:
+            return self.amount
+
+    types.register(Paid)
+    return Paid(13)
+
+
+@pytest.mark.parametrize("base", [Plain, Between, Abstract, Parcel])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_plain_class_is_a_payload_if_a_class_below_it_is_registered(base: type[Any], late: bool) -> None:
+    types = TypeRegistry()
+    wf = registry(types)
+    early = None if late else paid(base, types)
+
+    @wf.workflow
+    async def collect() -> str:
+        answer: Any = await base.wait()
+        return f"{type(answer).__name__} {answer.total()}"
+
+    payload = early or paid(base, types)
+    player = Player(collect)
+    player.receive("h1", payload)
+    assert returned(player) == "Paid 13"
+    player.check_every_prefix()
+
+
+def test_the_registered_class_may_be_far_below_or_only_counted_in() -> None:
+    types = TypeRegistry()
+    wf = registry(types)
+
+    class Role(BaseHook, abc.ABC):
+        """Others may be counted in; an instance check knows of them."""
+
+    @Role.register
+    @dataclass
+    class Guest:
+        yes: bool
+
+    types.register(Guest)
+
+    @wf.workflow
+    async def collect() -> str:
+        return f"{type(await Plain.wait()).__name__} {type(await Role.wait()).__name__}"
+
+    far = paid(Between, types)
+    player = Player(collect)
+    player.receive("h1", far)
+    player.receive("h2", Guest(True))
+    assert returned(player) == "Paid Guest"
+    player.check_every_prefix()
+
+
+def test_a_registered_class_beside_a_plain_one_or_above_it_does_not_count() -> None:
+    types = TypeRegistry()
+    wf = registry(types)
+    paid(Plain, types)
+
+    @dataclass
+    class Above(BaseHook):
+        yes: bool
+
+    types.register(Above)
+
+    class Below(Above):
+        """It has the fields of its base, so it can be read by itself."""
+
+    @wf.workflow
+    async def collect(fields: bool) -> None:
+        await (Below if fields else Between).wait()
+
+    assert Player(collect, True).open == ["hook (h1)"]
+    assert isinstance(raised(Player(collect, False)), TypeValidationError)
 
 
 def test_a_class_that_no_payload_can_fit_is_an_error_at_once() -> None:

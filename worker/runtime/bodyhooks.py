@@ -20,8 +20,9 @@ def check_class(cls: type[Any], codec: Codec) -> None:
         TypeValidationError: this is such a class.
     """
     path = f"payload of hook {cls.__qualname__}"
-    if codec.shape(cls, path).opaque and codec.types.of_class(cls) is None:
-        raise TypeValidationError("make the class a dataclass or a pydantic model", path=path)
+    if codec.shape(cls, path).opaque and not codec.types.knows_kind_of(cls):
+        reason = "make the class a dataclass or a pydantic model, or put @serializable on those below it"
+        raise TypeValidationError(reason, path=path)
 
 
 class HookFuture(BodyFuture):

@@ -79,7 +79,8 @@ class HookEvent(Generic[H]):
 
 
 class BaseHook:
-    """Base of payload classes: a dataclass or a pydantic model.
+    """Base of payload classes: a dataclass, a pydantic model, or a plain class with payloads below it that
+    are registered with `serializable`.
 
     ``async with Approval.wait() as hook: approval = await hook`` in a body;
     ``await Approval(...).resume(token)`` outside.

@@ -85,6 +85,10 @@ class TypeRegistry:
         """The registration of exactly ``cls``, or None."""
         return self._by_class.get(cls)
 
+    def knows_kind_of(self, cls: type[Any]) -> bool:
+        """Whether ``cls`` or a class below it is registered: an instance of it may come out of a record."""
+        return any(issubclass(known, cls) for known in self._by_class)
+
     def of_id(self, class_id: str) -> Registration | None:
         """The registration recorded as ``class_id``, or None."""
         return self._by_id.get(class_id)
