@@ -75,7 +75,7 @@ def run_of(record: Mapping[str, bytes]) -> Run:
         status=text("status"),
         head=number("slot"),
         position=Position(number("count"), number("pslot"), record.get("pmark", b"")),
-        settled=_position(record.get("settled", b"")),
+        settled=settled_of(record),
         cancel_requested=text("cancel") == "1",
         started=number("started"),
         ended=number("ended"),
@@ -86,7 +86,9 @@ def run_of(record: Mapping[str, bytes]) -> Run:
     )
 
 
-def _position(raw: bytes) -> Position | None:
+def settled_of(record: Mapping[str, bytes]) -> Position | None:
+    """`Run.settled` alone."""
+    raw = record.get("settled")
     if not raw:
         return None
     decided, slot, mark = raw.split(b":", 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from .records import StepCreated, pack
 
@@ -210,11 +210,20 @@ class Drift:
     name: str
 
 
+class Payload(NamedTuple):
+    """What a hook received."""
+
+    slot: int
+    data: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class PassedOver:
     """A hook payload that does not fit its class; the hook waits for the next one."""
 
     hook: str
+    slot: int  # of the payload
+    seen: int  # decisive events the body had seen when it met it: it may have been kept for a while
     reason: str
 
 

@@ -133,7 +133,7 @@ class Body:
 
     @property
     def passed_over(self) -> Sequence[PassedOver]:
-        """Hook payloads the body could not read, since it left replay."""
+        """Hook payloads the body could not read, in replay or not, since `take_passed_over`."""
         return self._calls.passed_over
 
     @property
@@ -197,6 +197,11 @@ class Body:
 
         if self._may_go_on():
             self._drive(ahead)
+
+    def take_passed_over(self) -> Sequence[PassedOver]:
+        """They are told by the caller now."""
+        taken, self._calls.passed_over = self._calls.passed_over, []
+        return taken
 
     def withdrawn(self, ids: Sequence[str]) -> None:
         """These dropped calls were withdrawn: no event will end them."""

@@ -28,6 +28,7 @@ from ..core.calls import (
     HookCall,
     PassedOver,
     PatchCall,
+    Payload,
     StepCall,
     WaitCall,
 )
@@ -106,7 +107,7 @@ class BodyCalls:
         self.replaying = False
         self.cancel_reason: str | None = None  # set by a cancel request
         self.attributes: dict[str, str | None] = {}  # set (text) and removed (None) so far
-        self.passed_over: list[PassedOver] = []
+        self.passed_over: list[PassedOver] = []  # not told yet
         self._now = created_at  # ms
         self._created_at = created_at
         self._context = context
@@ -279,13 +280,12 @@ class BodyCalls:
             started_at=datetime.fromtimestamp(self._created_at / 1000, UTC),
         )
 
-    def next_payload(self, hook_id: str) -> asyncio.Future[bytes]:
+    def next_payload(self, hook_id: str) -> asyncio.Future[Payload]:
         return self.loop.hold() or self._hooks[hook_id].next_payload()
 
-    def pass_over(self, hook_id: str, reason: str) -> None:
-        """The body could not read a payload. Told once: not in replay."""
-        if not self.replaying:
-            self.passed_over.append(PassedOver(hook_id, reason))
+    def pass_over(self, hook_id: str, slot: int, reason: str) -> None:
+        """The body could not read the payload in this slot."""
+        self.passed_over.append(PassedOver(hook_id, slot, self.unit, reason))
 
     def hook_conflict(self, hook_id: str) -> asyncio.Future[str | None]:
         return self.loop.hold() or self._hooks[hook_id].ask_for_conflict()

@@ -7,6 +7,7 @@ from typing import Any
 
 from world_redis.events import Event, EventType
 
+from ..core.calls import Payload
 from ..core.records import HookConflict, HookReceived, unpack
 from ..sdk.errors import HookConflictError, HookDisposedError, TypeValidationError
 from ..sdk.values import Codec
@@ -45,7 +46,7 @@ class Hook:
         self._id = id
         self._created = False  # hook_created was delivered
         self._disposed = False
-        self._payloads: deque[bytes] = deque()  # received, not asked for yet
+        self._payloads: deque[Payload] = deque()  # received, not asked for yet
         self._takers: deque[HookFuture] = deque()  # waiting for a payload
         self._askers: deque[HookFuture] = deque()  # waiting to know of a conflict
 
@@ -91,7 +92,7 @@ class Hook:
         match event.type:
             case EventType.HOOK_RECEIVED:
                 if not self._disposed:
-                    self._receive(unpack(HookReceived, event.data).payload)
+                    self._receive(Payload(event.slot, unpack(HookReceived, event.data).payload))
             case EventType.HOOK_CREATED:
                 self._created = True
                 for asker in _waiting(self._askers):
@@ -101,7 +102,7 @@ class Hook:
             case _:
                 raise ValueError(f"not an event of a hook: {event}")
 
-    def _receive(self, payload: bytes) -> None:
+    def _receive(self, payload: Payload) -> None:
         while self._takers:
             taker = self._takers.popleft()
             if not taker.done():

@@ -16,6 +16,7 @@ from world_redis.transition import Fact, Table
 
 from .body import Body
 from .host import Host
+from .passedover import PassedOverPayloads
 
 log = logging.getLogger("worker.session")
 
@@ -38,7 +39,8 @@ class Knowledge:
         self.table: Table | None = None
         self.need_table = False
         self.news: News | None = None  # of the wake that joined last, until a body was advanced on it
-        self._drifts = self._passed_over = 0  # of the body, counted so far
+        self._passed_over = PassedOverPayloads(run_id, host)
+        self._drifts = 0  # of the body, counted so far
         self._server = ""  # whose log the body stands on
         self._now, self._heard_at = 0, 0.0  # server time last heard (ms), and when
 
@@ -106,7 +108,7 @@ class Knowledge:
         """Find out what the run is: from its first message, which needs no read, else from the store.
         Answers (seed, input, events), or None when the run is over, parked or absent."""
         self.drop_body()
-        self._server = self._host.ports.server()
+        self._meet_server()
         if first is not None:
             self.context = first.context
             created = Event(1, EventType.RUN_CREATED, "", first.context.created_at, b"", first.input, "")
@@ -117,7 +119,7 @@ class Knowledge:
         """The whole log. A read that spans a reconnect starts over: its pages may not belong together."""
         self.need_table = False  # what joins while we read may ask again
         while True:
-            self._server = self._host.ports.server()
+            self._meet_server()
             page, events = await self._read_pages()
             if not self.moved:
                 break
@@ -125,9 +127,15 @@ class Knowledge:
         if page is None or self.over:
             return None
         self.hear(page.now)
+        self._passed_over.hear(page.record)
         self.table = page.table
         self.context = _context_of(page.record)
         return page.record["seed"], events[0].data, events
+
+    def _meet_server(self) -> None:
+        if self.moved:
+            self._passed_over.forget()
+        self._server = self._host.ports.server()
 
     async def _read_pages(self) -> tuple[Snapshot | None, list[Event]]:
         events: list[Event] = []
@@ -153,7 +161,7 @@ class Knowledge:
     def drop_body(self) -> None:
         body, self.body = self.body, None
         self.started, self.seen, self.waits, self.acted = False, 0, {}, set()
-        self.table, self._drifts, self._passed_over = None, 0, 0
+        self.table, self._drifts = None, 0
         if body is not None:
             body.close()
 
@@ -170,7 +178,6 @@ class Knowledge:
             body.learn(events)
             body.run()
             self._count_drifts(body)
-            self._count_passed_over(body)
 
     def _note(self, event: Event) -> None:
         match event.type:
@@ -192,15 +199,15 @@ class Knowledge:
             log.warning("arguments of %s differ from the recorded ones", drift.name, extra=about)
         self._drifts = len(body.drifts)
 
-    def _count_passed_over(self, body: Body) -> None:
-        """Payloads that do not fit: the run waits on, and whoever sent them should know."""
-        if len(body.passed_over) == self._passed_over:
-            return
-        for each in body.passed_over[self._passed_over :]:
-            self._host.telemetry.passed_over_payloads.inc()
-            about = {"run_id": self._run_id, "hook": each.hook}
-            log.warning("a payload was passed over, its hook waits on: %s", each.reason, extra=about)
-        self._passed_over = len(body.passed_over)
+    async def tell(self) -> None:
+        """Tell of the payloads that the body has passed over. To be called before this can be settled."""
+        if self.body is not None:
+            await self._passed_over.tell(self.body.take_passed_over())
+
+    def tell_ahead(self) -> None:
+        """The same, of a body that was just advanced."""
+        if self.body is not None:
+            self._passed_over.tell_ahead(self.body.take_passed_over())
 
     def withdraw(self, keys: Sequence[str]) -> None:
         """The messages with these keys were withdrawn: those of dropped calls, by short id, or the timer."""

@@ -168,6 +168,8 @@ class Session:
             if not self._known.stands():
                 await self._stand()
             self._look_at_clock()
+            if self._has_to_tell():
+                await self._known.tell()
             facts = self._facts()
             ahead = bool(facts) and self._alone(facts)
             position = self._known.position
@@ -177,6 +179,8 @@ class Session:
                 position, ahead = self._known.advance_on_news(), True
             if ahead:
                 self._look_at_problem()
+                if self._has_to_tell():
+                    self._known.tell_ahead()
             made = await self._plan(ahead=ahead) if ahead or not facts else Plan()
             keeps = self._keeps_hand(made)
             transition = self._drafting.draft(facts, made, position, ahead=ahead, keeps_hand=keeps)
@@ -204,6 +208,14 @@ class Session:
             and not self._hand.fired
             and not (self._refusal or self._verdict or self._lost or self._draining)
         )
+
+    def _has_to_tell(self) -> bool:
+        """Has the body passed over payloads, in a pass that may be settled? Of one that is given back, its
+        successor tells."""
+        body = self._known.body
+        if body is None or not body.passed_over or self._refusal is not None:
+            return False
+        return not self._draining or self._outcome(body) is not None
 
     def _look_at_carrier(self) -> None:
         lost, self._lost = self._lost, None

@@ -17,9 +17,8 @@ Resume = Callable[["BaseHook", "str | HookEvent[Any] | Any", "str | None"], Awai
 class HookEvent(Generic[H]):
     """An open hook of the body: ``await hook`` for the next payload, ``async for`` for all.
 
-    Payloads that come before they are asked for are kept. One that does not fit the class is passed over: a
-    worker that meets it live logs and counts it, and the hook waits for the next. ``async with`` disposes it
-    at the end.
+    Payloads that come before they are asked for are kept. One that does not fit the class is passed over: it
+    is logged and counted, and the hook waits for the next. ``async with`` disposes it at the end.
 
     Attributes:
         token: what `BaseHook.resume` needs; default tokens cannot be guessed.
@@ -42,12 +41,12 @@ class HookEvent(Generic[H]):
 
     async def _next(self) -> H:
         while True:
-            data = await self._body.next_payload(self._id)
+            slot, data = await self._body.next_payload(self._id)
             try:
                 payload: H = self._body.read(data, self._cls, f"payload of hook {self._cls.__qualname__}")
             except SerializationError as error:
                 # Whoever knows the token could end the run by a slip of the hand, if this were raised.
-                self._body.pass_over(self._id, str(error))
+                self._body.pass_over(self._id, slot, str(error))
             else:
                 return payload
 
