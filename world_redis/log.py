@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -212,8 +213,10 @@ def _reply(reply: Sequence[Any], t: Transition) -> Reply:
         Position(*position),
         status.decode(),
         cancel_requested == 1,
-        [*map(event_of, events), *_written(written, head, t)],
+        list(map(event_of, events)),
+        functools.partial(_written, written, head, t),
         more == 1,
+        not events and not more and len(written) == len(t.facts) + len(t.decisions),
         table_of(table),
         parked.decode(),
     )

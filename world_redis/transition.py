@@ -7,7 +7,7 @@ sends, settles) are written together or not at all. See ``lua/append.lua`` for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -149,12 +149,19 @@ class Reply:
     position: Position  # of the run, afterwards
     status: str  # of the run, afterwards
     cancel_requested: bool
-    events: list[Event]  # after `seen`: of others at most 500 or 256 KiB, then those of this transition
+    others: list[Event]  # after `seen`, written by others: at most 500 or 256 KiB
+    own: Callable[[], list[Event]]  # makes those this transition wrote, the last of the log
     more: bool  # there are later ones
+    alone: bool  # after `seen` the log holds all that this transition was to write, and nothing else
     table: Table | None = None
     parked: str = ""  # reason, when the run is parked
+
+    @property
+    def events(self) -> list[Event]:
+        """After `seen`: of others, then those of this transition."""
+        return [*self.others, *self.own()]
 
     @staticmethod
     def nothing(answer: Answer) -> Reply:
         """The reply when there is no run to speak of."""
-        return Reply(answer, False, [], [], {}, 0, 0, START, "absent", False, [], False)
+        return Reply(answer, False, [], [], {}, 0, 0, START, "absent", False, [], list, False, False)

@@ -16,6 +16,8 @@ Two kinds of calls have a looser rule:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from world_redis.events import Event, EventType
@@ -103,6 +105,23 @@ class Cursor:
         if isinstance(mine, PatchCall):
             self._guesses -= 1
             self.contradicted |= mine.change_id != change_id
+
+    def confirm(self, ids: Sequence[str], head: int) -> bool:
+        """The log holds, up to slot `head`, the creates of these calls as they were planned, and nothing else
+        that is not matched. False, and nothing done, when they are not the next to be recorded."""
+        issued = (call.id for call in self._issued if call.id in self.fresh)
+        if self._creates or list(islice(issued, len(ids))) != ids:
+            return False
+        for id in ids:
+            call = self._next_issued()
+            self._issued.popleft()
+            del self.fresh[id]
+            self._recorded.add(id)
+            self._last_id = id
+            if isinstance(call, StepCall):
+                call.packed = b""
+        self.seen = head
+        return True
 
     # --- what the body says -----------------------------------------------------------------------
 

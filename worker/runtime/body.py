@@ -173,6 +173,21 @@ class Body:
                 self._learn_decisive(event)
         self.misled |= self._cursor.contradicted
 
+    def confirm(self, ends: int, created: Sequence[str], head: int, position: Position) -> bool:
+        """The log went on with as many decisive events as `advance` was given, and with the creates of these
+        calls, alone. True: done, as `learn` and `run` of them would have; False: they have to look."""
+        fits = (
+            self._started
+            and not self._decisive
+            and len(self._ahead) == ends == position.decided - self.position.decided
+            and self.problem is None
+            and self._cursor.confirm(created, head)
+        )
+        if fits:
+            self._ahead.clear()
+            self.position = position
+        return fits
+
     def run(self) -> None:
         """Start the body if it was not, and deliver every decisive event learned."""
         if not self._may_go_on():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from world_redis.events import FINISHED, Event, EventType, Position
 from world_redis.log import Snapshot
 from world_redis.messages import TIMER, News, RunContext, RunMessage
-from world_redis.transition import Fact, Table
+from world_redis.transition import Decision, Fact, Reply, Table, Transition
 
 from .body import Body
 from .host import Host
@@ -21,6 +21,16 @@ from .passedover import PassedOverPayloads
 log = logging.getLogger("worker.session")
 
 _NOTED = frozenset({EventType.RUN_STARTED, EventType.WAIT_CREATED, EventType.WAIT_COMPLETED})
+_CREATED = EventType.STEP_CREATED
+_BETWEEN_STEPS = frozenset(
+    {
+        EventType.RUN_STARTED,
+        EventType.STEP_CREATED,
+        EventType.STEP_STARTED,
+        EventType.STEP_COMPLETED,
+        EventType.STEP_FAILED,
+    }
+)
 OVER = FINISHED | {"parked", "absent"}  # nothing to plan
 
 
@@ -178,6 +188,25 @@ class Knowledge:
             body.learn(events)
             body.run()
             self._count_drifts(body)
+
+    def take_in(self, reply: Reply, transition: Transition) -> None:
+        """Give the body what the log holds after `transition`."""
+        if not (reply.alone and self._is_confirmed(reply, transition)):
+            self.feed(reply.events)
+
+    def _is_confirmed(self, reply: Reply, transition: Transition) -> bool:
+        """Did the log go on just as the body bet, with nothing to note here? So it is from step to step. Then
+        the body need not be told event by event."""
+        body, decisions = self.body, transition.decisions
+        parts: list[Fact | Decision] = [*transition.facts, *decisions]
+        if body is None or any(part.type not in _BETWEEN_STEPS for part in parts):
+            return False
+        created = [decision.id for decision in decisions if decision.type is _CREATED]
+        if not body.confirm(len(transition.facts), created, reply.head, reply.position):
+            return False
+        self.seen = reply.head
+        self.started = True
+        return True
 
     def _note(self, event: Event) -> None:
         match event.type:

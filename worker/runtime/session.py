@@ -362,7 +362,7 @@ class Session:
         # An answer of another server tells of a log that this body does not stand on.
         if known.moved or (not written and ((ahead and not on_news) or _bets(made))):
             return known.drop_body()
-        known.feed(reply.events)
+        known.take_in(reply, transition)
         if reply.more:
             await known.feed_rest()
         if on_news and known.betting:  # the log does not hold what the wake told
