@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
 import orjson
+import pytest
 
 from tests.engine import app
 from tests.engine.kit import Process, Stage
 from worker.core.records import CancelRequested, HookReceived, pack
+from worker.runtime.body import Body
+from world_redis.events import Event, EventType
 from world_redis.hooks import HookAddress, Hooks
 from world_redis.runs import Runs
 
@@ -69,6 +72,22 @@ async def test_each_further_inline_step_is_one_round_trip_at_step_2_and_at_step_
     assert set(between) == {1}
     # The end of the last step, the run's end and the settling ride one transition.
     assert Counter(process.ports.calls)["append"] == 1 + STEPS
+
+
+async def test_from_step_to_step_no_event_is_learned_one_by_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn, learned = Body.learn, []
+
+    def note(body: Body, events: Sequence[Event]) -> None:
+        learned.extend(event.type for event in events)
+        learn(body, events)
+
+    monkeypatch.setattr(Body, "learn", note)
+    run_id = await stage.start(app.many, STEPS)
+    await run_to_rest(stage.process())
+    assert await stage.finished(run_id)
+    assert learned == [EventType.RUN_CREATED]
 
 
 async def test_a_queued_step_is_two_round_trips_and_its_run_is_woken_with_one(stage: Stage) -> None:
