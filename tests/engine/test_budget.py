@@ -77,7 +77,8 @@ async def test_each_further_inline_step_is_one_round_trip_at_step_2_and_at_step_
 async def test_from_step_to_step_no_event_is_learned_one_by_one(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learn, learned = Body.learn, []
+    learn = Body.learn
+    learned: list[EventType] = []
 
     def note(body: Body, events: Sequence[Event]) -> None:
         learned.extend(event.type for event in events)
