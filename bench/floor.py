@@ -1,4 +1,5 @@
-"""The floor: the transition script of one inline sequential step, called bare.
+"""The floor: the transition script of one inline sequential step, called bare over redis-py's asyncio client.
+The link floor: the same over our own link.
 
 Nothing is timed but the client library's call: arguments are made and replies are unpacked outside. The
 transitions are real ones on a real run, with records of the size a trivial step has, so the server does
@@ -12,7 +13,8 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -102,29 +104,39 @@ class Chain:
         return unpack_reply(raw)
 
 
-async def sample(url: str, calls: int, *, chains: int = 1, pause: float = 0.0) -> list[float]:
-    """Seconds of bare calls over our link: `calls` on each of `chains` runs at the same time, with `pause`
-    seconds before each one."""
-    async with RedisWorld(url, namespace=f"floor{secrets.token_hex(4)}") as world:
-        link = await Link.open(url)
-        try:
-            return await _run_chains(world, link.call, calls, chains, pause)
-        finally:
-            await link.close()
+@asynccontextmanager
+async def over_redis_py(url: str) -> AsyncIterator[Send]:
+    """The client library that any application would use, as it comes."""
+    client = Redis.from_url(url)
+    try:
+        yield client.execute_command
+    finally:
+        await client.aclose()
 
 
-async def sample_redis_py(url: str, calls: int) -> list[float]:
-    """The same over redis-py's own asyncio client."""
-    async with RedisWorld(url, namespace=f"floor{secrets.token_hex(4)}") as world:
-        client = Redis.from_url(url)
-        try:
-            return await _run_chains(world, client.execute_command, calls, 1)
-        finally:
-            await client.aclose()
+@asynccontextmanager
+async def over_link(url: str) -> AsyncIterator[Send]:
+    link = await Link.open(url)
+    try:
+        yield link.call
+    finally:
+        await link.close()
+
+
+async def sample(url: str, calls: int, *, pause: float = 0.0) -> list[float]:
+    """Seconds of bare calls over redis-py, one after the other, with `pause` seconds before each."""
+    async with over_redis_py(url) as send:
+        return await _run_chains(url, send, calls, pause=pause)
+
+
+async def sample_link(url: str, calls: int, *, chains: int = 1) -> list[float]:
+    """Seconds of bare calls over our link: `calls` on each of `chains` runs at the same time."""
+    async with over_link(url) as send:
+        return await _run_chains(url, send, calls, chains=chains)
 
 
 async def _run_chains(
-    world: RedisWorld, send: Send, calls: int, chains: int, pause: float = 0.0
+    url: str, send: Send, calls: int, *, chains: int = 1, pause: float = 0.0
 ) -> list[float]:
     async def run(chain: Chain) -> None:
         for _ in range(calls):
@@ -132,11 +144,12 @@ async def _run_chains(
                 await asyncio.sleep(pause)
             await chain.step()
 
-    made = [Chain(world, send) for _ in range(chains)]
-    await world.command("SCRIPT", "LOAD", SCRIPTS["append"].text)
-    for chain in made:
-        await chain.begin()
-    await asyncio.gather(*(run(chain) for chain in made))
+    async with RedisWorld(url, namespace=f"floor{secrets.token_hex(4)}") as world:
+        await world.command("SCRIPT", "LOAD", SCRIPTS["append"].text)
+        made = [Chain(world, send) for _ in range(chains)]
+        for chain in made:
+            await chain.begin()
+        await asyncio.gather(*(run(chain) for chain in made))
     return [seconds for chain in made for seconds in chain.seconds]
 
 

@@ -116,7 +116,7 @@ class Stage:
         self.processes: list[Process] = []
         self._settings = dict(settings)
         self._floors: list[float] = []
-        self._redis_py_floors: list[float] = []
+        self._link_floors: list[float] = []
         self.client = Client(self.url, settings=Settings(redis_url=self.url, namespace=NAMESPACE))
         self.world = RedisWorld(self.url, namespace=NAMESPACE, lease=None)
 
@@ -135,7 +135,7 @@ class Stage:
         """Measure the floors now: before, between and after what is compared with them, so that whatever
         disturbs the machine disturbs both."""
         self._floors += await floor.sample(self.url, _FLOOR_CALLS)
-        self._redis_py_floors += await floor.sample_redis_py(self.url, _FLOOR_CALLS)
+        self._link_floors += await floor.sample_link(self.url, _FLOOR_CALLS)
 
     async def floor_after(self, pause: float, calls: int) -> float:
         """Median seconds of a bare call after `pause` seconds in which everybody slept: what waking up costs
@@ -144,7 +144,7 @@ class Stage:
 
     @property
     def floor(self) -> float:
-        """Seconds of a bare call of the transition script."""
+        """Seconds of a bare call of the transition script over redis-py."""
         return median(self._floors)
 
     @property
@@ -153,13 +153,13 @@ class Stage:
         return fmean(self._floors)
 
     @property
-    def redis_py_floor(self) -> float:
-        """Seconds of the same call over redis-py's own asyncio client."""
-        return median(self._redis_py_floors)
+    def link_floor(self) -> float:
+        """Seconds of the same over our own link."""
+        return median(self._link_floors)
 
     @property
-    def mean_redis_py_floor(self) -> float:
-        return fmean(self._redis_py_floors)
+    def mean_link_floor(self) -> float:
+        return fmean(self._link_floors)
 
     # --- processes ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import asyncio
 import time
 
 from .. import app
-from ..figures import RESTED, Result, in_both, in_floors, median, quantile
+from ..figures import RESTED, Result, in_both_floors, in_floors, median, quantile
 from ..scale import Scale
 from ..stage import Stage, open_stage
 
@@ -25,10 +25,10 @@ async def measure(scale: Scale) -> Result:
         warm = await _first_steps(stage, runs)
         paused = await _first_steps(stage, runs, pause=_PAUSE)
         rested = await stage.floor_after(_PAUSE, runs)
-        floor, redis_py = stage.floor, stage.redis_py_floor
+        floor, link = stage.floor, stage.link_floor
     return Result(
         [
-            *in_both(f"{_WHAT}, median (one after the other)", median(warm), floor, redis_py, at_most=5),
+            *in_both_floors(f"{_WHAT}, median (one after the other)", median(warm), floor, link, at_most=5),
             in_floors(f"{_WHAT}, p99 (one after the other)", quantile(warm, 0.99), floor),
             in_floors(f"{_WHAT}, median (after a pause)", median(paused), rested, at_most=5, of=RESTED),
             in_floors(f"{_WHAT}, p99 (after a pause)", quantile(paused, 0.99), rested, of=RESTED),

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import time
 
-from redis.asyncio import Redis
-
-from world_redis.link import Link
-
 from .. import floor
 from ..figures import Figure, Result, in_floors, median, plain
 from ..scale import Scale
@@ -20,34 +16,26 @@ async def measure(scale: Scale) -> Result:
     calls = scale.pick(50, 1000, 5000)
     async with open_stage() as stage:
         bare = median(floor.ping_bare(stage.url, calls))
-        ours, theirs = await _pings(stage, calls)
+        async with floor.over_redis_py(stage.url) as send:
+            library_ping = median(await floor.ping(send, calls))
+        async with floor.over_link(stage.url) as send:
+            link_ping = median(await floor.ping(send, calls))
         script = median(await floor.sample(stage.url, calls))
-        redis_py = median(await floor.sample_redis_py(stage.url, calls))
+        link = median(await floor.sample_link(stage.url, calls))
         inside = await _seconds_in_server(stage)
         rate = await _rate_at_once(stage, calls)
     return Result(
         [
             plain("PING, bare socket", bare * 1e6, "µs"),
-            in_floors("PING, our link", ours, script),
-            in_floors("PING, redis-py asyncio", theirs, script),
-            plain("the floor: transition script, our link", script * 1e6, "µs"),
-            in_floors("transition script, redis-py asyncio", redis_py, script),
+            in_floors("PING, redis-py asyncio", library_ping, script),
+            in_floors("PING, our link", link_ping, script),
+            plain("the floor: transition script, redis-py asyncio", script * 1e6, "µs"),
             in_floors("of it inside the server", inside, script),
+            in_floors("the link floor: transition script, our link", link, script),
             plain(f"transitions of {_AT_ONCE} runs at once, our link", rate, "calls/s"),
             Figure("the floor in bare PINGs", script / bare, "×"),
         ]
     )
-
-
-async def _pings(stage: Stage, calls: int) -> tuple[float, float]:
-    link, client = await Link.open(stage.url), Redis.from_url(stage.url)
-    try:
-        return median(await floor.ping(link.call, calls)), median(
-            await floor.ping(client.execute_command, calls)
-        )
-    finally:
-        await link.close()
-        await client.aclose()
 
 
 async def _seconds_in_server(stage: Stage) -> float:
@@ -61,5 +49,5 @@ async def _seconds_in_server(stage: Stage) -> float:
 async def _rate_at_once(stage: Stage, calls: int) -> float:
     each = max(5, calls // _AT_ONCE)
     began = time.perf_counter()
-    await floor.sample(stage.url, each, chains=_AT_ONCE)
+    await floor.sample_link(stage.url, each, chains=_AT_ONCE)
     return each * _AT_ONCE / (time.perf_counter() - began)

@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 
 from .. import app
-from ..figures import Result, in_both, in_floors, median, plain, quantile
+from ..figures import Result, in_both_floors, in_floors, median, plain, quantile
 from ..scale import Scale
 from ..stage import open_stage
 
@@ -28,16 +28,16 @@ async def measure(scale: Scale) -> Result:
             gaps.append([(after - before) / 1e9 for before, after in pairwise(stamps)])
             await stage.sample_floor()
         used = worker.cpu()
-        floor, redis_py = stage.floor, stage.redis_py_floor
-        mean_floor, mean_redis_py = stage.mean_floor, stage.mean_redis_py_floor
+        floor, link = stage.floor, stage.link_floor
+        mean_floor, mean_link = stage.mean_floor, stage.mean_link_floor
     every = [gap for run_gaps in gaps for gap in run_gaps]
     overhead, name = median(overheads) / steps, f"overhead of {steps} sequential steps, per step"
     result = Result(
         [
-            *in_both("step gap, median", median(every), floor, redis_py, at_most=1.5),
+            *in_both_floors("step gap, median", median(every), floor, link, at_most=1.5),
             in_floors("step gap, p99", quantile(every, 0.99), floor),
             # A sum of steps against a sum of calls.
-            *in_both(name, overhead, mean_floor, mean_redis_py, at_most=1.6),
+            *in_both_floors(name, overhead, mean_floor, mean_link, at_most=1.6),
         ]
     )
     ranges = [(first, last) for first, last in RANGES if last <= steps]

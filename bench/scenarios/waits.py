@@ -12,7 +12,7 @@ from typing import Any
 from worker import Run
 
 from .. import app
-from ..figures import RESTED, Result, in_both, in_floors, median, plain, quantile
+from ..figures import RESTED, Result, in_both_floors, in_floors, median, plain, quantile
 from ..scale import Scale
 from ..stage import Stage, open_stage
 
@@ -31,12 +31,12 @@ async def measure(scale: Scale) -> Result:
         warm = await _resumes(stage, resumes)
         paused = await _resumes(stage, resumes, pause=_PAUSE)
         rested = await stage.floor_after(_PAUSE, resumes)
-        floor, redis_py = stage.floor, stage.redis_py_floor
+        floor, link = stage.floor, stage.link_floor
     return Result(
         [
             plain("sleep lateness, median", median(late) * 1e3, "ms", at_most=5),
             plain("sleep lateness, p99", quantile(late, 0.99) * 1e3, "ms"),
-            *in_both(f"{_WHAT}, median (one after the other)", median(warm), floor, redis_py, at_most=6),
+            *in_both_floors(f"{_WHAT}, median (one after the other)", median(warm), floor, link, at_most=6),
             in_floors(f"{_WHAT}, p99 (one after the other)", quantile(warm, 0.99), floor),
             in_floors(f"{_WHAT}, median (after a pause)", median(paused), rested, at_most=6, of=RESTED),
             in_floors(f"{_WHAT}, p99 (after a pause)", quantile(paused, 0.99), rested, of=RESTED),

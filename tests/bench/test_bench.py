@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import SCENARIOS, measure
-from bench.figures import Figure, Growth, Result, in_floors, median, plain, quantile
+from bench.figures import LINK, Figure, Growth, Result, in_both_floors, in_floors, median, plain, quantile
 from bench.marks import Mark, Marks
 from bench.peers import PEERS
 from bench.report import as_json, as_markdown
@@ -87,6 +87,12 @@ def test_a_figure_says_whether_it_meets_its_target() -> None:
     )
     assert plain("bytes", 301, "bytes", at_most=300).met is False
     assert plain("rate", 2.0, "×", at_least=1.6).met is True
+
+
+def test_a_row_in_both_floors_is_judged_by_the_floor_alone() -> None:
+    judged, beside = in_both_floors("gap", 500e-6, 250e-6, 125e-6, at_most=2)
+    assert judged == in_floors("gap", 500e-6, 250e-6, at_most=2)
+    assert beside == Figure("gap", 500.0, "µs", 4.0, LINK)
 
 
 def test_a_rate_leaves_out_the_start_and_the_end(tmp_path: Path) -> None:
