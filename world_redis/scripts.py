@@ -8,10 +8,10 @@ a function of it needs, by a ``Needs`` line inside, stands there and is made whe
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 import threading
+from binascii import b2a_base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +33,7 @@ _SAME = {"settle": "append"}  # transitions that only settle: the same file unde
 _BARE = {"namespace_open", "partition_open", "token_move"}  # written without the prelude
 _INSIDE = r"^ +-- Needs +(\w+)$"  # of a function of a file
 _LIB = {path.stem[3:]: path for path in sorted((_LUA / "lib").glob("*.lua"))}
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")  # of base64
 _LARGE = 1 << 20  # bytes: a packer that has packed more is not kept
 
 
@@ -179,7 +180,7 @@ def _packed(*parts: bytes | str | int) -> bytes:
 
 
 def _context(call: ScriptCall, server: str, switches: Switches, resent: bool) -> bytes:
-    prefix = base64.urlsafe_b64encode(call.mark).rstrip(b"=")
+    prefix = b2a_base64(call.mark)[:11].translate(_URL_SAFE)
     return pack_lua([server, call.mark, prefix, switches.inline_ownership, switches.queue_backstop, resent])
 
 

@@ -38,7 +38,7 @@ class Planning:
                 started=known.started,
                 fresh=() if judged else fresh,
                 open=body.open,
-                dropped=body.dropped - known.acted,
+                dropped=body.dropped and body.dropped - known.acted,
                 outcome=outcome,
                 here=self._here(known.context.spec),
                 inline_free=min(limits.max_inline_steps - running, self._host.slots.free),
