@@ -23,11 +23,7 @@ _KINDS = {"s": "step_", "w": "wait_", "h": "hook_", "p": "patch_"}
 
 def _encode(number: int, length: int) -> str:
     """`length` is even."""
-    pairs = []
-    for _ in range(length // 2):
-        number, rest = divmod(number, len(_PAIRS))
-        pairs.append(_PAIRS[rest])
-    return "".join(reversed(pairs))
+    return "".join([_PAIRS[number >> shift & 1023] for shift in range(5 * length - 10, -10, -10)])
 
 
 def new_run_id(partition: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from .events import RULES, Answer, Event, EventType, Position
@@ -174,7 +175,7 @@ def _decision(decision: Decision) -> list[Any]:
 
 
 def _child(child: ChildStart) -> list[Any]:
-    fields = [part for pair in child.fields.items() for part in pair]
+    fields = list(chain.from_iterable(child.fields.items()))
     return [child.run_id, child.step, fields, child.data, child.queue, child.payload]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgpack
@@ -132,8 +133,7 @@ def unpack_step_message(payload: bytes) -> StepMessage:
         raise ValueError(f"not a step message: {error}") from error
 
 
-def _context(context: RunContext) -> list[object]:
-    return [getattr(context, name) for name in RunContext.__slots__]
+_context = attrgetter(*RunContext.__slots__)  # its fields, in order
 
 
 def _pack(value: object) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Protocol
 
 import msgpack
@@ -59,7 +60,7 @@ class Runs:
         """Create a run and its first message, due in `due_in` ms or at `due_at` (ms). `data` is
         run_created's. OK, or EXISTS when the id is taken by another start."""
         fields = run_fields(message) | dict(extra or {})
-        flat = [part for pair in fields.items() for part in pair]
+        flat = list(chain.from_iterable(fields.items()))
         queue = message.context.queue
         args = [run_id, flat, data, queue, pack_run_message(message), due_at, due_in]
         call = script_call(

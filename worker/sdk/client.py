@@ -269,7 +269,7 @@ class Client:
     def _request(
         self, target: WorkflowDefinition[Any, Any], input: bytes, options: StartOptions, key: str = ""
     ) -> StartRequest:
-        run_id = new_run_id(random.randrange(self._open_partitions))
+        run_id = new_run_id(int(random.random() * self._open_partitions))
         queue = options.queue or target.queue or DEFAULT_QUEUE
         timeout = options.timeout if options.timeout is not None else target.timeout
         context = self._context(run_id, target.name, target.version, queue, timeout or 0.0, key)

@@ -49,7 +49,10 @@ class Run(Generic[T]):
         self.run_id = run_id
         self._client = client
         self._workflow = workflow  # knows the annotation of the result
-        self._keys = client.keys.run(partition_of(run_id), run_id)
+
+    @property
+    def _keys(self) -> list[str]:
+        return self._client.keys.run(partition_of(self.run_id), self.run_id)
 
     # --- looking ----------------------------------------------------------------------------------
 
