@@ -194,3 +194,17 @@ def test_a_body_that_has_not_seen_all_there_was_before_is_not_told() -> None:
     before = inside(twins.told)
     assert not twins.confirm(written)
     assert inside(twins.told) == before
+
+
+@pytest.mark.parametrize("other", [{"slot": 3}, {"mark": b"another"}], ids=["slot", "mark"])
+def test_a_position_of_another_log_is_not_taken_over(other: dict[str, Any]) -> None:
+    """Creates are written whatever the position. Their writer must not come to stand at one that it has not
+    been led to: the next transition that bets on it would be accepted there."""
+    twins = Twins(side_by_side)
+    written = twins.end("s1")
+    assert twins.confirm(written)
+    before, position = inside(twins.told), twins.told.position
+    head = written[-1].slot
+    assert not twins.told.confirm(0, [], head, position._replace(**other))
+    assert inside(twins.told) == before
+    assert twins.told.confirm(0, [], head, position)

@@ -173,13 +173,16 @@ class Body:
                 self._learn_decisive(event)
         self.misled |= self._cursor.contradicted
 
-    def confirm(self, ends: int, created: Sequence[str], head: int, position: Position) -> bool:
-        """The log went on with as many decisive events as `advance` was given, and with the creates of these
-        calls, alone. True: done, as `learn` and `run` of them would have; False: they have to look."""
+    def confirm(self, ends: int, created: list[str], head: int, position: Position) -> bool:
+        """Up to slot `head` the log went on with `ends` decisive events, the creates of these calls, in this
+        order, and what no body looks at; it stands at `position` then. True: the ends are those of the last
+        `advance`, the calls are the next to be recorded, and all is done as `learn` and `run` would have;
+        False: nothing is, they have to look."""
         fits = (
             self._started
             and not self._decisive
             and len(self._ahead) == ends == position.decided - self.position.decided
+            and (ends > 0 or position == self.position)  # an equal count alone may be that of another log
             and self.problem is None
             and self._cursor.confirm(created, head)
         )
