@@ -16,7 +16,6 @@ Two kinds of calls have a looser rule:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -43,7 +42,8 @@ _CREATES = {
     EventType.HOOK_CONFLICT: (HookCall,),  # stands in the place of hook_created
     EventType.ATTR_SET: (AttributesCall,),
 }
-_OTHERS = frozenset({EventType.PATCH_RECORDED, EventType.HOOK_DISPOSED})  # that the body causes, too
+# The body causes these as well, but they have no place in the order of the calls.
+_UNORDERED = frozenset({EventType.PATCH_RECORDED, EventType.HOOK_DISPOSED})
 
 
 class Mismatch(NamedTuple):
@@ -87,10 +87,10 @@ class Cursor:
                 self._creates.append(event)
                 self._recorded.add(id)
                 self._last_id = id
-        elif type in _OTHERS:
-            self._learn_other(event)
+        elif type in _UNORDERED:
+            self._learn_unordered(event)
 
-    def _learn_other(self, event: Event) -> None:
+    def _learn_unordered(self, event: Event) -> None:
         if event.type is EventType.PATCH_RECORDED:
             self._learn_patch(event)
         else:
@@ -106,9 +106,10 @@ class Cursor:
             self._guesses -= 1
             self.contradicted |= mine.change_id != change_id
 
-    def confirm(self, ids: Sequence[str], head: int) -> bool:
-        """The log holds, up to slot `head`, the creates of these calls as they were planned, and nothing else
-        that is not matched. False, and nothing done, when they are not the next to be recorded."""
+    def confirm(self, ids: list[str], head: int) -> bool:
+        """The log goes on, up to slot `head`, with the creates of these calls, just as they were planned, and
+        with no others: they are learned and matched. False, and nothing done, when these calls are not the
+        next to be recorded, or when earlier creates are not matched yet."""
         issued = (call.id for call in self._issued if call.id in self.fresh)
         if self._creates or list(islice(issued, len(ids))) != ids:
             return False
