@@ -144,7 +144,7 @@ def test_how_often_the_same_word_is_handed_on_in_three_renewals(word: str, times
     told = []
     for _ in range(3):
         assert words.begin() == {0: [held]}
-        told += words.news(0, [held], [word])
+        told += words.to_hand_on(0, [held], [word])
     assert told == times * [(held, word)]
 
 
@@ -154,7 +154,7 @@ def test_what_is_not_renewed_is_handed_on_and_held_no_longer(word: str) -> None:
     for each in (lost, kept):
         holdings.add(0, each)
     words = Words(holdings)
-    assert words.news(0, [lost, kept], [word, "ok"]) == [(lost, word)]
+    assert words.to_hand_on(0, [lost, kept], [word, "ok"]) == [(lost, word)]
     assert words.begin() == {0: [kept]}
 
 
@@ -164,7 +164,7 @@ def test_what_was_told_of_a_delivery_is_forgotten_with_it() -> None:
     for _ in range(2):
         holdings.add(0, held)
         words.begin()
-        assert words.news(0, [held], ["cancel"]) == [(held, "cancel")]
+        assert words.to_hand_on(0, [held], ["cancel"]) == [(held, "cancel")]
         holdings.drop(0, held)
         words.begin()
 

@@ -195,7 +195,7 @@ class SimWorker:
             self.server = self.schedule.store.server
             words = renewed(self.schedule.store.run(renewal(self.name, partition, held)))
             self.schedule.note(f"{self.name} renews {self.schedule.names.held(held)} → {' '.join(words)}")
-            for item, word in self._words.news(partition, held, words):
+            for item, word in self._words.to_hand_on(partition, held, words):
                 self.schedule.loop.call_soon(self.intake.signal, item.message_id, item.number, word)
 
     def kill(self) -> None:

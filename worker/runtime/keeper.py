@@ -47,7 +47,7 @@ STALLED_EXIT_CODE = 70
 _PING = 0.25  # seconds between two looks at the event loop
 _NOTED_STALL = 1.0  # seconds of silence worth a log line
 
-Word = Callable[[str, int, str], None]  # (message id, number, word), called on the event loop
+OnWord = Callable[[str, int, str], None]  # told (message id, number, word) on the event loop
 
 
 class Holdings:
@@ -85,30 +85,34 @@ class Holdings:
 
 
 class Words:
-    """Which answers to renewals are handed on. Not safe to use from two threads."""
+    """Which words, the store's answers to renewals, are handed on. Not safe to use from two threads."""
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
-        self._told: set[tuple[Held, str]] = set()  # handed on; once for each delivery
+        self._handed_on: set[tuple[Held, str]] = set()  # that are not to be handed on again
 
     def begin(self) -> dict[int, list[Held]]:
-        """What to renew now, by partition. What was told of all others is forgotten."""
+        """A round begins: what to renew now, by partition. What was handed on of all others is forgotten."""
         snapshot = self._holdings.snapshot()
         kept = {held for each in snapshot.values() for held in each}
-        self._told = {(held, word) for held, word in self._told if held in kept}
+        self._handed_on = {(held, word) for held, word in self._handed_on if held in kept}
         return snapshot
 
-    def news(self, partition: int, held: Sequence[Held], words: Sequence[str]) -> list[tuple[Held, str]]:
-        """The words to hand on, and of which delivery. One that is not renewed leaves the holdings."""
-        return [item for item in zip(held, words, strict=True) if self._is_news(partition, *item)]
+    def to_hand_on(
+        self, partition: int, held: Sequence[Held], words: Sequence[str]
+    ) -> list[tuple[Held, str]]:
+        """Those of `words`, one for each of `held`, that are not ``ok`` and not repeated. What is not renewed
+        any more leaves the holdings."""
+        return [item for item in zip(held, words, strict=True) if self._note(partition, *item)]
 
-    def _is_news(self, partition: int, held: Held, word: str) -> bool:
-        if word == "ok" or (held, word) in self._told:
+    def _note(self, partition: int, held: Held, word: str) -> bool:
+        """Note this word; answers whether it is to be handed on."""
+        if word == "ok" or (held, word) in self._handed_on:
             return False
         if word in NOT_RENEWED:
             self._holdings.drop(partition, held)
         elif word != "look":  # the store asks for it no longer once the log was read
-            self._told.add((held, word))
+            self._handed_on.add((held, word))
         return True
 
 
@@ -200,7 +204,7 @@ class Keeper:
         consumer: str,
         lease: float,
         queues: Callable[[int], Sequence[str]],
-        on_word: Word,
+        on_word: OnWord,
         stall_after: float | None = 60.0,
         on_round_trip: Callable[[], None] = lambda: None,
         on_stall: Callable[[float], None] = lambda seconds: None,
@@ -266,7 +270,7 @@ class Keeper:
                 log.warning(about, len(held), left, error, exc_info=None if known else error)
                 whole = False
                 continue
-            for item, word in self._words.news(partition, held, words):
+            for item, word in self._words.to_hand_on(partition, held, words):
                 self._on_loop(self._on_word, item.message_id, item.number, word)
         return whole
 
