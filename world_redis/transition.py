@@ -150,9 +150,9 @@ class Reply:
     status: str  # of the run, afterwards
     cancel_requested: bool
     others: list[Event]  # after `seen`, written by others: at most 500 or 256 KiB
-    own: Callable[[], list[Event]]  # makes those this transition wrote, the last of the log
-    more: bool  # there are later ones
-    alone: bool  # after `seen` the log holds all that this transition was to write, and nothing else
+    own: Callable[[], list[Event]]  # makes those this transition wrote, the last of the log; none when `more`
+    more: bool  # events follow on `others` that have to be read first
+    as_sent: bool  # after `seen` the log holds all that this transition was to write, and nothing else
     table: Table | None = None
     parked: str = ""  # reason, when the run is parked
 

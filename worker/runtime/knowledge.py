@@ -22,7 +22,8 @@ log = logging.getLogger("worker.session")
 
 _NOTED = frozenset({EventType.RUN_STARTED, EventType.WAIT_CREATED, EventType.WAIT_COMPLETED})
 _CREATED = EventType.STEP_CREATED
-_BETWEEN_STEPS = frozenset(
+# All that a body can be told of in one go, without the events; of these only `run_started` is noted here.
+_CONFIRMED = frozenset(
     {
         EventType.RUN_STARTED,
         EventType.STEP_CREATED,
@@ -191,21 +192,21 @@ class Knowledge:
 
     def take_in(self, reply: Reply, transition: Transition) -> None:
         """Give the body what the log holds after `transition`."""
-        if not (reply.alone and self._is_confirmed(reply, transition)):
+        if not (reply.as_sent and self._confirm(reply, transition)):
             self.feed(reply.events)
 
-    def _is_confirmed(self, reply: Reply, transition: Transition) -> bool:
-        """Did the log go on just as the body bet, with nothing to note here? So it is from step to step. Then
-        the body need not be told event by event."""
+    def _confirm(self, reply: Reply, transition: Transition) -> bool:
+        """Tell the body in one go that the log holds what was sent, without making the events. False: it has
+        to be told event by event. From step to step it need not be."""
         body, decisions = self.body, transition.decisions
         parts: list[Fact | Decision] = [*transition.facts, *decisions]
-        if body is None or any(part.type not in _BETWEEN_STEPS for part in parts):
+        if body is None or any(part.type not in _CONFIRMED for part in parts):
             return False
         created = [decision.id for decision in decisions if decision.type is _CREATED]
         if not body.confirm(len(transition.facts), created, reply.head, reply.position):
             return False
         self.seen = reply.head
-        self.started = True
+        self.started = True  # nothing is sent before run_started
         return True
 
     def _note(self, event: Event) -> None:
