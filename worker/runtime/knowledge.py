@@ -230,14 +230,15 @@ class Knowledge:
         self._drifts = len(body.drifts)
 
     async def tell(self) -> None:
-        """Tell of the payloads that the body has passed over. To be called before this can be settled."""
+        """Log and count the payloads that the body has passed over, if nobody has. To be called before a
+        transition that may settle what the body has seen."""
         if self.body is not None:
             await self._passed_over.tell(self.body.take_passed_over())
 
     def tell_ahead(self) -> None:
-        """The same, of a body that was just advanced."""
+        """The same, of a body that was just advanced: nobody has settled what it saw, so nothing is read."""
         if self.body is not None:
-            self._passed_over.tell_ahead(self.body.take_passed_over())
+            self._passed_over.tell_unsettled(self.body.take_passed_over())
 
     def withdraw(self, keys: Sequence[str]) -> None:
         """The messages with these keys were withdrawn: those of dropped calls, by short id, or the timer."""

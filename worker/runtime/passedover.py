@@ -1,9 +1,9 @@
 """Hook payloads that do not fit: the run waits on, and whoever sent them should know.
 
 Every body that meets such a payload passes it over, on any worker and in every replay. It is told (logged
-and counted) when a body meets it beyond what the run's last settled pass had seen, so once; and before that
-pass can be settled, so always. A worker that dies in between, or is cut off from its run, leaves it to be
-told once more by its successor.
+and counted) when a body meets it beyond what the run's last settled pass had seen, so once; and before the
+pass that meets it can be settled, so always. A worker that dies in between, or is cut off from its run,
+leaves it to be told once more by its successor.
 """
 
 from __future__ import annotations
@@ -40,17 +40,20 @@ class PassedOverPayloads:
         self._settled = settled.decided if settled is not None else 0
 
     async def tell(self, met: Sequence[PassedOver]) -> None:
-        """Tell those which no settled pass has seen."""
+        """Tell those which no settled pass has seen; reads the run's record when there may be any.
+
+        Raises what a call of the store raises."""
         if all(each.seen <= self._settled or each.slot in self._told for each in met):
             return
         # A body that rested here while others went on with the run does not know what they told.
         page = await self._host.log.read(self._run_id, seen=NOTHING_NEW)
         if page is not None:
             self.hear(page.record)
-        self.tell_ahead([each for each in met if each.seen > self._settled])
+        self.tell_unsettled([each for each in met if each.seen > self._settled])
 
-    def tell_ahead(self, met: Sequence[PassedOver]) -> None:
-        """Tell those which a body met that is ahead of the log: nobody has settled that."""
+    def tell_unsettled(self, met: Sequence[PassedOver]) -> None:
+        """Tell those of which it is known that no settled pass has seen them: of a body that is ahead of the
+        log, for one."""
         for each in met:
             if each.slot not in self._told:
                 self._told.add(each.slot)
