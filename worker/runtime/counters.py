@@ -29,7 +29,7 @@ _BOUNDS: list[str] = [
 
 
 class Counter:
-    """How often something happened."""
+    """How often something happened, since the worker began."""
 
     __slots__ = ("value",)
 
@@ -41,13 +41,13 @@ class Counter:
 
 
 class Histogram:
-    """How long something took."""
+    """How long something took, each time since the worker began."""
 
     __slots__ = ("counts", "sum")
 
     def __init__(self) -> None:
         self.counts = [0] * len(_BOUNDS)  # of each bucket, without those below it
-        self.sum = 0.0
+        self.sum = 0.0  # seconds
 
     def observe(self, seconds: float) -> None:
         self.counts[bisect_left(BUCKETS, seconds)] += 1
@@ -66,13 +66,14 @@ class _Labelled(Collector, Generic[Child]):
         self._about = name, help
         self._names = labels
         self._children: dict[tuple[str, ...], Child] = {}
-        self.labels: Callable[..., Child] = functools.cache(
-            self._make
-        )  # several are looked up for every step
+        # Values, all of them text → the child. Several are looked up for every step.
+        self.labels: Callable[..., Child] = functools.cache(self._make)
 
     def _make(self, *values: str) -> Child:
+        """Raises ValueError when there are not as many values as labels."""
         if len(values) != len(self._names):
             raise ValueError(f"{self._about[0]} has the labels {self._names}, got {values}")
+        # The library writes what it gets: of a member of an enum, the text.
         child = self._children[tuple(map(str, values))] = self._child()
         return child
 

@@ -71,7 +71,10 @@ METRICS: tuple[Metric, ...] = (
 
 
 class Telemetry:
-    """The metrics of one worker, each an attribute: ``telemetry.rescues_fired.inc()``."""
+    """The metrics of one worker, each an attribute: ``telemetry.rescues_fired.inc()``.
+
+    They are moved by the thread of the worker's event loop alone, and read by any (see `counters`).
+    """
 
     inline_owned_recoveries: Counter
     inline_backstop_wakes_armed: Counter
