@@ -96,6 +96,26 @@ async def test_a_log_that_went_back_brings_what_lies_beyond(kit: StoreKit) -> No
     assert [(event.slot, event.id) for event in reply.events] == [(reply.head, "s2")]
 
 
+async def test_the_log_is_as_sent_only_if_all_was_written_and_nothing_stands_before_it(kit: StoreKit) -> None:
+    """A writer that is told so learns no event of it: one that it overlooked would be missing for ever."""
+    session = await kit.session()
+    begun = await session.inline("s1")
+    assert begun.as_sent and [event.id for event in begun.events] == ["s1", "s1"]
+    assert not (await session.resend()).as_sent, "perhaps somebody wrote between the two sendings"
+    before = session.seen
+    done = [session.done("s1")]
+    assert (await session.send(facts=done, position=None)).as_sent
+    assert not (await session.send(facts=done, position=None)).as_sent, "it was there already"
+    known = [Decision(E.STEP_CREATED, "s1", b"in"), Decision(E.STEP_CREATED, "s2")]
+    assert not (await session.send(decisions=known)).as_sent, "one of the two was there already"
+    refused = await session.send(decisions=[Decision(E.STEP_STARTED, "s1", mode="inline")])
+    assert (refused.answer, refused.as_sent) == (A.CONFLICT, False)
+    overlooked = await session.send(decisions=[Decision(E.STEP_CREATED, "s3")], seen=before)
+    assert (overlooked.answer, overlooked.as_sent) == (A.OK, False), "the end of s1 was not seen"
+    assert not overlooked.more and overlooked.others
+    assert (await session.send(decisions=[Decision(E.STEP_CREATED, "s4")])).as_sent
+
+
 async def test_a_payload_is_not_sent_back_to_its_writer(kit: StoreKit) -> None:
     sizes = []
 
