@@ -228,10 +228,10 @@ class PassedOver:
 
 
 @dataclass(slots=True)
-class Counters:
-    """The last number given to each kind of call."""
+class CallIds:
+    """Gives every call its id: numbers from 1, for each kind by itself."""
 
-    numbers: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)  # kind (s w h a) → the last one given
 
     def next(self, kind: str) -> str:
         number = self.numbers.get(kind, 0) + 1

@@ -23,8 +23,8 @@ from world_redis.messages import RunContext
 from ..core.calls import (
     AttributesCall,
     Call,
+    CallIds,
     ChildCall,
-    Counters,
     HookCall,
     PassedOver,
     PatchCall,
@@ -112,7 +112,7 @@ class BodyCalls:
         self._created_at = created_at
         self._context = context
         self._seeds = Seeds(seed)
-        self._counters = Counters()
+        self._ids = CallIds()
         self._waiters: dict[str, CallFuture | BodyTimer] = {}
         self._hooks: dict[str, Hook] = {}
         self._patched: dict[str, bool] = {}
@@ -134,9 +134,7 @@ class BodyCalls:
             return inert
         signature = step.signature
         data = signature.encode_arguments(args, kwargs)
-        call = StepCall(
-            self._counters.next("s"), step.name, data, step.queue, step.overrides, step.cancellable
-        )
+        call = StepCall(self._ids.next("s"), step.name, data, step.queue, step.overrides, step.cancellable)
         return self._issue_awaited(call, signature.decode_result)
 
     def child(
@@ -156,7 +154,7 @@ class BodyCalls:
             )
         data = target.signature.encode_arguments(args, kwargs, with_defaults=True)
         timeout = options.timeout if options.timeout is not None else target.timeout
-        id = self._counters.next("s")
+        id = self._ids.next("s")
         call = ChildCall(
             id=id,
             name=target.name,
@@ -175,11 +173,11 @@ class BodyCalls:
         inert = self.loop.hold()
         if inert is not None:
             return inert
-        call = WaitCall(self._counters.next("w"), due_in, due_at)
+        call = WaitCall(self._ids.next("w"), due_in, due_at)
         return self._issue_awaited(call, _nothing)
 
     def start_timer(self, timer: BodyTimer, milliseconds: int) -> None:
-        call = WaitCall(self._counters.next("w"), milliseconds)
+        call = WaitCall(self._ids.next("w"), milliseconds)
         timer.wait_id = call.id
         self._waiters[call.id] = timer
         self._issue(call)
@@ -190,7 +188,7 @@ class BodyCalls:
             raise ValueError(f"hook token {token!r} is empty or has the form of a default token")
         check_class(cls, self._codec)
         data = b"" if metadata is None else self._codec.encode(metadata, path="hook metadata")
-        id = self._counters.next("h")
+        id = self._ids.next("h")
         made = token or self._seeds.hook_token(self.run_id, id)
         self._hooks[id] = Hook(self.loop, id, made)
         self._issue(HookCall(id, made, token is not None, cls.__qualname__, data))
@@ -205,7 +203,7 @@ class BodyCalls:
 
     def set_attributes(self, changes: Mapping[str, str | None]) -> None:
         self.check()
-        call = AttributesCall(self._counters.next("a"), dict(changes))
+        call = AttributesCall(self._ids.next("a"), dict(changes))
         self.attributes.update(changes)
         self.loop.turns = 0
         self.cursor.issue(call)
