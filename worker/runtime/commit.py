@@ -13,8 +13,8 @@ from world_redis.transition import Reply, Transition
 from ..core.dispatch import Row
 from ..core.plan import Plan
 from ..sdk.errors import InternalError
-from .counting import count_rows, tell_end
 from .parts import Parts
+from .telling import count_rows, tell_end
 
 log = logging.getLogger("worker.session")
 

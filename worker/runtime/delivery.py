@@ -24,11 +24,11 @@ from ..core.ends import StepEnd, cancelled
 from ..core.records import CancelRequested, Failed, pack
 from ..sdk.errors import WorkflowError
 from ..sdk.values import encode_failure
-from .counting import tell_end
 from .host import Host
 from .queued import QueuedEnd, QueuedSteps
 from .refusal import refusal_of_step
 from .stepcall import StepOrder, StepRun
+from .telling import tell_end
 
 log = logging.getLogger("worker.delivery")
 

@@ -34,7 +34,6 @@ from ..sdk.errors import InternalError, RunTimeoutError, WorkflowError
 from ..sdk.values import encode_failure
 from .body import Body
 from .commit import CarrierLost, Commit
-from .counting import count_rows, failure_text
 from .deferral import Deferral
 from .drafting import Drafting
 from .executions import Executions
@@ -45,6 +44,7 @@ from .leaving import Leaving
 from .parts import Parts
 from .planning import Planning
 from .refusal import Refusal, refusal_of, refusal_of_run
+from .telling import count_rows, failure_text
 from .tokens import ChosenTokens
 
 log = logging.getLogger("worker.session")

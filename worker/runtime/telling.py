@@ -1,4 +1,4 @@
-"""Counters and log texts that several places need."""
+"""What several places count and log alike."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .telemetry import Telemetry
 
 log = logging.getLogger("worker.step")
 
-_OWNED = (Row.OWNED_RECOVERY, Row.BACKSTOP, Row.QUEUE_BACKSTOP)
+_OWNED = (Row.OWNED_RECOVERY, Row.BACKSTOP, Row.QUEUE_BACKSTOP)  # have counters of their own
 
 
 def count_rows(telemetry: Telemetry, rows: Sequence[Dispatched]) -> None:
-    """Rows of one pass, committed or without anything to write. The backstop counters move by 0 or 1 per
-    pass, however many steps."""
+    """Count the rows of one pass, committed or without anything to write. The backstop counters move by 0
+    or 1 per pass, however many steps."""
     for each in rows:
         telemetry.dispatch_rows.labels(each.row).inc()
     owned = [each.row for each in rows if each.row in _OWNED]
