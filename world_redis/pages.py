@@ -10,22 +10,22 @@ from typing import Any
 
 from .runs import CommandCaller
 
-PAGE = 200  # asked for at once
-LARGE = 50  # the same, of what comes with its values
+PAGE = 200  # elements asked for at once
+PAGE_WITH_VALUES = 50  # the same, of a hash: they come with their values, which may be large
 
 
 def members(world: CommandCaller, key: str) -> AsyncIterator[list[str]]:
-    """Of a sorted set."""
+    """Pages of the members of a sorted set."""
     return _scanned(lambda cursor: world.command("ZSCAN", key, cursor, "COUNT", PAGE))
 
 
 def names(world: CommandCaller, key: str) -> AsyncIterator[list[str]]:
-    """Of the fields of a hash."""
-    return _scanned(lambda cursor: world.command("HSCAN", key, cursor, "COUNT", LARGE))
+    """Pages of the names of the fields of a hash."""
+    return _scanned(lambda cursor: world.command("HSCAN", key, cursor, "COUNT", PAGE_WITH_VALUES))
 
 
 async def _scanned(scan: Callable[[bytes], Awaitable[Any]]) -> AsyncIterator[list[str]]:
-    """The first of each pair: a score or a value follows."""
+    """Pages of the first of each pair: a score or a value follows it."""
     cursor = b"0"
     while True:
         cursor, flat = await scan(cursor)
@@ -35,7 +35,7 @@ async def _scanned(scan: Callable[[bytes], Awaitable[Any]]) -> AsyncIterator[lis
 
 
 async def entries(world: CommandCaller, key: str) -> AsyncIterator[list[tuple[str, str]]]:
-    """Entry id and message id, of a stream of messages."""
+    """Pages of a stream of messages: entry id and message id."""
     after = "-"
     while True:
         page: Any = await world.command("XRANGE", key, after, "+", "COUNT", PAGE)

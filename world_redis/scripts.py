@@ -150,7 +150,8 @@ def packed_command(
 
 
 def arguments(packed: bytes) -> list[bytes]:
-    """What follows EVALSHA in a packed command, for a client that packs by itself."""
+    """What follows EVALSHA in a packed command, for a client that packs by itself: taken apart again, so that
+    commands are made in one place."""
     reader = Reader()
     reader.feed(packed)
     parts: list[bytes] = reader.gets()
@@ -180,7 +181,7 @@ def _packed(*parts: bytes | str | int) -> bytes:
 
 
 def _context(call: ScriptCall, server: str, switches: Switches, resent: bool) -> bytes:
-    prefix = b2a_base64(call.mark)[:11].translate(_URL_SAFE)
+    prefix = b2a_base64(call.mark)[:11].translate(_URL_SAFE)  # eight bytes, without padding and newline
     return pack_lua([server, call.mark, prefix, switches.inline_ownership, switches.queue_backstop, resent])
 
 

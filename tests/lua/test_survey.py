@@ -78,7 +78,7 @@ async def test_what_is_broken_is_found_page_by_page_as_well(
     kit: StoreKit, monkeypatch: pytest.MonkeyPatch, breakage: str, page: int
 ) -> None:
     monkeypatch.setattr("world_redis.pages.PAGE", page)
-    monkeypatch.setattr("world_redis.pages.LARGE", page)
+    monkeypatch.setattr("world_redis.pages.PAGE_WITH_VALUES", page)
     session = await _lively(kit)
     waits, over = await kit.start(), await kit.start()
     await kit.runs.terminate(over, b"", retention_ms=60_000)

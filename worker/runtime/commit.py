@@ -18,7 +18,7 @@ from .telling import count_rows, tell_end
 
 log = logging.getLogger("worker.session")
 
-_TAKEN = (Answer.OK, Answer.GONE)
+_NOT_REFUSED = (Answer.OK, Answer.GONE)  # of `gone` the log may hold all: it answers a resend that settled
 _ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED)
 _DISPOSED = EventType.HOOK_DISPOSED
 _VAIN = 10  # refusals in a row with nothing new in the log
@@ -72,7 +72,7 @@ class Commit:
         """A refusal always comes with something to learn. If it does not, again and again, this is a bug of
         ours: better to give the run back than to go round at full speed."""
         head, count = self._vain
-        refused = reply.answer not in _TAKEN
+        refused = reply.answer not in _NOT_REFUSED
         self._vain = (reply.head, count + 1 if refused and head == reply.head else 0)
         if self._vain[1] >= _VAIN:
             raise InternalError(f"refused {_VAIN} times at slot {reply.head}: {reply.answer.value}")
