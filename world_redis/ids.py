@@ -22,7 +22,7 @@ _KINDS = {"s": "step_", "w": "wait_", "h": "hook_", "p": "patch_"}
 
 
 def _encode(number: int, length: int) -> str:
-    """`length` is even."""
+    """`number` in `length` characters, an even number of them: two at a time, the highest first."""
     return "".join([_PAIRS[number >> shift & 1023] for shift in range(5 * length - 10, -10, -10)])
 
 
