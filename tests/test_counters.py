@@ -1,14 +1,19 @@
 """Our counters beside the client library's: the same families, whatever is counted."""
 
+import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import prometheus_client
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from worker.runtime.counters import BUCKETS, Counters, Histograms
+from worker.runtime.counters import BUCKETS, Counter, Counters, Histogram, Histograms
+from worker.runtime.worker import Worker
+from worker.sdk.client import Client
+from worker.sdk.registry import Workflows
+from worker.settings import Settings
 
 SECONDS = [0.0, 0.0001, *BUCKETS, 0.3, 59.999, 3600.1, 1e9, -1.0]
 
@@ -77,3 +82,38 @@ def test_it_is_read_while_labels_are_added() -> None:
     finally:
         counting.join()
     assert sum(sample.value for each in family.collect() for sample in each.samples) == 20_000
+
+
+async def test_a_worker_moves_them_from_the_thread_of_its_loop_alone(
+    redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its step threads and its keeper are at work meanwhile."""
+    wf, renewed, moved_by = Workflows(), threading.Event(), set[int]()
+
+    @wf.step
+    def until_renewed() -> bool:
+        return renewed.wait(10)
+
+    @wf.workflow
+    async def order() -> bool:
+        return await until_renewed()
+
+    def noted(move: Callable[..., None]) -> Callable[..., None]:
+        def note(*args: object) -> None:
+            moved_by.add(threading.get_ident())
+            move(*args)
+            if worker.telemetry.round_trips.labels("renew").value:
+                renewed.set()
+
+        return note
+
+    settings = Settings.load(redis_url=redis_url, namespace=namespace, inline_ownership_lease_seconds=1)
+    worker = Worker(wf, settings)
+    monkeypatch.setattr(Counter, "inc", noted(Counter.inc))
+    monkeypatch.setattr(Histogram, "observe", noted(Histogram.observe))
+    job = asyncio.create_task(worker.run())
+    async with Client(redis_url, settings=settings) as client:
+        assert await (await client.start(order)).return_value(timeout=20)
+    worker.drain()
+    await job
+    assert moved_by == {threading.get_ident()}

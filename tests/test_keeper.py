@@ -4,9 +4,11 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -36,7 +38,7 @@ async def connected(url: str, namespace: str) -> AsyncIterator[RedisWorld]:
 
 @asynccontextmanager
 async def keeping(
-    world: RedisWorld, holdings: Holdings, told: Told, consumer: str = "me"
+    world: RedisWorld, holdings: Holdings, told: Callable[..., None], consumer: str = "me", **more: Any
 ) -> AsyncIterator[Keeper]:
     keeper = Keeper(
         world.url,
@@ -46,6 +48,7 @@ async def keeping(
         lease=LEASE,
         queues=world.queues,
         on_word=told,
+        **more,
     )
     keeper.start()
     try:
@@ -100,6 +103,28 @@ async def test_it_renews_while_the_event_loop_is_busy(redis_url: str, namespace:
             time.sleep(2 * LEASE)  # noqa: ASYNC251 - blocking the loop is the point
             batch = await Queue(world, "other").take(0, ["default"], runs=1, steps=0, empty=True)
             assert batch.deliveries == []
+
+
+async def test_whatever_it_reports_it_reports_on_the_event_loop(redis_url: str, namespace: str) -> None:
+    """Counters and sessions belong to that thread."""
+    async with connected(redis_url, namespace) as world:
+        delivery, holdings = await taken(world), Holdings()
+        holdings.add(0, delivery.held)
+        await Runs(world).cancel(delivery.run_id, b"")
+        reported: dict[str, set[int]] = {"word": set(), "round trip": set()}
+
+        def report(what: str) -> None:
+            reported[what].add(threading.get_ident())
+
+        more: Any = {"on_round_trip": lambda: report("round trip")}
+        async with keeping(world, holdings, lambda *_: report("word"), **more):
+
+            async def both() -> bool:
+                return all(reported.values())
+
+            await until(both)
+        here = {threading.get_ident()}
+        assert reported == {"word": here, "round trip": here}
 
 
 async def test_a_dropped_delivery_is_renewed_no_longer(redis_url: str, namespace: str) -> None:
