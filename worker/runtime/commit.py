@@ -20,7 +20,7 @@ log = logging.getLogger("worker.session")
 
 _NOT_REFUSED = (Answer.OK, Answer.GONE)  # of `gone` the log may hold all: it answers a resend that settled
 _ENDS = (EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_CANCELLED)
-_DISPOSED = EventType.HOOK_DISPOSED
+_DISPOSED = EventType.HOOK_DISPOSED  # looked up once: CPython 3.11 takes its time over members of enums
 _VAIN = 10  # refusals in a row with nothing new in the log
 
 

@@ -21,7 +21,7 @@ from .passedover import PassedOverPayloads
 log = logging.getLogger("worker.session")
 
 _NOTED = frozenset({EventType.RUN_STARTED, EventType.WAIT_CREATED, EventType.WAIT_COMPLETED})
-_CREATED = EventType.STEP_CREATED
+_CREATED = EventType.STEP_CREATED  # looked up once: CPython 3.11 takes its time over members of enums
 # All that a body can be told of in one go, without the events; of these only `run_started` is noted here.
 _CONFIRMED = frozenset(
     {
