@@ -38,7 +38,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("inline_backstop_wakes_armed_total", "counter", "passes that met an inline step owned elsewhere"),
     Metric("queue_backstop_wakes_armed_total", "counter", "passes that met a queued step running elsewhere"),
     Metric("rescues_fired_total", "counter", "wakes sent because the owner of a running step was gone"),
-    Metric("single_flight_absorbed_total", "counter", "deliveries of a run or step that is at work here already"),
+    Metric("single_flight_absorbed_total", "counter", "deliveries of a run or step at work here already"),
     Metric("superseded_total", "counter", "writes refused: somebody later had taken over", ("what",)),
     Metric("unsafe_settles_total", "counter", "messages given away under a running step they own; a bug"),
     # decisions
