@@ -209,7 +209,9 @@ def test_an_exhausted_step_shows_its_attempts_its_cause_and_where_it_raised(shel
     run_id = start(shell, "fetching", "[]")
     shell.work_until(run_id, lambda status, _: status == "failed")
     shown = shell("runs", "show", run_id).stdout
-    assert "FatalError: step fetch failed in its last attempt: no route [USER_ERROR]\n" in shown
+    assert (
+        "FatalError: step fetch failed in its last attempt: ConnectionError: no route [USER_ERROR]\n" in shown
+    )
     assert "cause:        OSError: unplugged\n" in shown
     assert re.search(r"raised at:    \S+test_commands\.py:\d+ in fetch\n", shown)
     assert "step 1 fetch: ConnectionError: no route\n    cause: OSError: unplugged\n    raised at " in shown

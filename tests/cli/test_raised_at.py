@@ -2,8 +2,8 @@
 
 import pytest
 
-from worker.sdk.errors import FatalError
-from worker.sdk.history import chain_of, error_text, raised_at
+from worker.sdk.errors import FatalError, error_text
+from worker.sdk.history import chain_of, raised_at
 
 ENGINE = "/app/.venv/lib/python3.13/site-packages/worker/executors/asynchronous.py"
 PYTHON = "/usr/lib/python3.13/asyncio/tasks.py"

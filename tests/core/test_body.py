@@ -156,6 +156,28 @@ def test_an_exhausted_step_raises_fatal_error_with_its_cause() -> None:
     assert returned(player) == "ValueError('declined')"
 
 
+@pytest.mark.parametrize(
+    ("error", "said"), [(KeyError("sku"), "KeyError: 'sku'"), (TimeoutError(), "TimeoutError")]
+)
+def test_an_exhausted_step_says_of_which_type_its_last_error_was(error: Exception, said: str) -> None:
+    wf = Workflows()
+
+    @wf.step
+    async def charge() -> None: ...
+
+    @wf.workflow
+    async def renew() -> str:
+        try:
+            await charge()
+        except FatalError as error:
+            return str(error)
+        return ""
+
+    player = Player(renew)
+    player.fail("s1", error)
+    assert str(returned(player)).endswith(f"charge failed in its last attempt: {said}")
+
+
 def test_an_error_that_is_not_retried_is_raised_as_itself() -> None:
     wf = Workflows()
 

@@ -14,10 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.sdk import errors
-from worker.sdk.errors import FatalError, RemoteError, RetryableError, WorkflowError
+from worker.sdk.errors import (
+    FatalError,
+    RemoteError,
+    RetryableError,
+    WorkflowError,
+    WorkflowRunFailedError,
+    error_text,
+)
 from worker.sdk.values import (
     TypeRegistry,
     decode_failure,
+    describe,
     encode_failure,
     remote_traceback,
     serializable,
@@ -426,3 +434,27 @@ def test_a_record_is_json_a_person_can_read() -> None:
         "message": "boom",
         "args": ["boom"],
     }
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (KeyError("sku"), "KeyError: 'sku'"),
+        (AssertionError(), "AssertionError"),
+        (TimeoutError(""), "TimeoutError"),
+        (RemoteError("shop.CardDeclined", "no money"), "shop.CardDeclined: no money"),
+        (RemoteError("shop.CardDeclined", ""), "shop.CardDeclined"),
+        (ExceptionGroup("two", [ValueError("a")]), "ExceptionGroup: two"),
+        (Speechless(), "Speechless: <the text of this error could not be made>"),
+    ],
+    ids=repr,
+)
+def test_in_words_an_error_has_its_type_and_no_colon_without_a_text(error: Exception, text: str) -> None:
+    assert error_text(error) == text
+    assert describe(error) == text
+    assert str(WorkflowRunFailedError("wrun_1", error)) == f"run 'wrun_1' failed: {text}"

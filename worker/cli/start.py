@@ -13,8 +13,7 @@ import orjson
 from ..sdk.client import Client
 from ..sdk.definitions import WorkflowDefinition
 from ..sdk.durations import parse_duration
-from ..sdk.errors import SerializationError, WorkflowRunFailedError
-from ..sdk.history import error_text
+from ..sdk.errors import SerializationError, WorkflowRunFailedError, error_text
 from ..sdk.run import Run
 from .commands import Failure, checked_queue, client_settings, connected, json_option, refuse
 from .inspect import served_queues

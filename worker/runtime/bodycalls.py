@@ -46,6 +46,7 @@ from ..sdk.errors import (
     FatalError,
     RunCancelledError,
     WorkflowRunFailedError,
+    error_text,
 )
 from ..sdk.values import decode_failure
 from .bodyhooks import Hook, check_class
@@ -343,7 +344,7 @@ class BodyCalls:
         if error is None:
             return FatalError(f"{call.label} failed: {failed.code}")
         if failed.code == EXHAUSTED:
-            exhausted = FatalError(f"{call.label} failed in its last attempt: {error}")
+            exhausted = FatalError(f"{call.label} failed in its last attempt: {error_text(error)}")
             exhausted.__cause__ = error
             return exhausted
         return error

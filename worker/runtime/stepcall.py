@@ -211,7 +211,7 @@ class StepRunner:
                 try:
                     return completed(order.step.signature.encode_result(value))
                 except (SerializationError, TypeValidationError) as error:
-                    return failed(FATAL, encode_failure(error, order.step.codec.types), str(error))
+                    return failed(FATAL, encode_failure(error, order.step.codec.types), describe(error))
             case Interrupted():
                 return interrupted()
             case TimedOut():

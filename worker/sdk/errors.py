@@ -171,7 +171,8 @@ class WorkflowRunFailedError(WorkflowError):
         self, run_id: str, error: BaseException | None = None, *, error_code: str | None = None
     ) -> None:
         code = f" [{error_code}]" if error_code else ""
-        super().__init__(f"run {run_id!r} failed{code}: {_one_line(error)}")
+        what = "unknown error" if error is None else error_text(error)
+        super().__init__(f"run {run_id!r} failed{code}: {what}")
         self.run_id = run_id
         self.error_code = error_code
         self.__cause__ = error
@@ -280,10 +281,22 @@ class InternalError(Exception):
         super().__init__(f"this is a bug in stepfleet, please report it: {message}")
 
 
-def _one_line(error: BaseException | None) -> str:
-    if error is None:
-        return "unknown error"
+# --- in words -----------------------------------------------------------------------------------
+
+
+def message_of(error: BaseException) -> str:
+    """What an error says, without its type: "" when it says nothing. Never raises."""
+    if isinstance(error, (RemoteError, BaseExceptionGroup)):
+        return error.message  # their str() says more than what they were made with
     try:
-        return str(error) or type(error).__name__
+        return str(error)
     except Exception:
-        return type(error).__name__
+        return "<the text of this error could not be made>"
+
+
+def error_text(error: BaseException) -> str:
+    """``Type: message`` of an error, also of one that stands for another; the type alone when it says
+    nothing. Many messages mean little without the type: ``KeyError('sku')`` says ``'sku'``. Never raises."""
+    name = error.type_name if isinstance(error, RemoteError) else type(error).__name__
+    message = message_of(error)
+    return f"{name}: {message}" if message else name

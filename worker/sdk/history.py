@@ -29,6 +29,7 @@ from ..core.records import (
     StepRetrying,
     unpack,
 )
+from .errors import error_text
 from .values import Codec, decode_failure, remote_traceback
 
 _CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
@@ -362,13 +363,6 @@ def raised_at(error: BaseException) -> str:
             file, line, function = own[-1] if own else theirs[0]
             return f"{file}:{line} in {function}"
     return ""
-
-
-def error_text(error: BaseException) -> str:
-    """``Type: message`` of an error, also of one that stands for another."""
-    name = getattr(error, "type_name", type(error).__name__)
-    message = str(getattr(error, "message", error))
-    return f"{name}: {message}" if message else str(name)
 
 
 def traceback_text(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from .. import errors
-from ..errors import FatalError, RemoteError, RemoteFatalError
+from ..errors import FatalError, RemoteError, RemoteFatalError, error_text, message_of
 from .registry import TypeRegistry, default_types
 from .tagging import Tagger, Unfit, own_attributes, rebuild_exception, untag
 
@@ -170,29 +170,17 @@ class _Writer:
 def _bare(error: BaseException) -> dict[str, Any]:
     """What can be said of any exception: strings alone."""
     cls = type(error)
-    if isinstance(error, (RemoteError, BaseExceptionGroup)):
-        # Their str() says more than what they were made with.
-        message = error.message
-    else:
-        message = _text_of(error)
     return {
         "kind": "fatal" if isinstance(error, FatalError) else "other",
         "type": _clean(cls.__qualname__, 1024),
         "module": _clean(cls.__module__, 1024),
-        "message": _clean(message, _MESSAGE_BYTES),
+        "message": _clean(message_of(error), _MESSAGE_BYTES),
     }
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "<the text of this error could not be made>"
 
 
 def describe(error: BaseException) -> str:
     """Class and text of an error in one line, for a log. Never raises."""
-    return _clean(f"{type(error).__name__}: {_text_of(error)}", 2000)
+    return _clean(error_text(error), 2000)
 
 
 def _clean(text: object, limit: int) -> str:
