@@ -256,6 +256,27 @@ def test_an_open_run_shows_what_it_waits_for(shell: Shell, namespace: str) -> No
     assert "timers" in shown and "hooks" in shown and "rescue: not armed" in shown
 
 
+@pytest.mark.parametrize(("reason", "said"), [((), ""), (("--reason", "out of stock"), ": out of stock")])
+def test_a_cancelled_run_says_what_its_caller_is_told(
+    shell: Shell, namespace: str, reason: tuple[str, ...], said: str
+) -> None:
+    run_id = start(shell, "idle", json.dumps([namespace]))
+    shell("runs", "cancel", run_id, *reason)
+    shell.work_until(run_id, lambda status, _: status == "cancelled")
+    shown = shell("runs", "show", run_id).stdout
+    assert f"error:        RunCancelledError: run {run_id!r} was cancelled{said} [CANCELLED]\n" in shown
+    assert "rescue: not armed (the run has ended)" in shown
+
+
+def test_an_open_hook_says_whom_it_waits_for_and_what_it_has_received(shell: Shell, namespace: str) -> None:
+    run_id = start(shell, "idle", json.dumps([namespace]))
+    shell.work_until(run_id, lambda _, events: events >= 4)
+    for payload in ("5", "[]"):  # neither fits
+        shell("hooks", "resume", namespace, payload)
+    (hook,) = shell.json("runs", "show", run_id)["hooks"]
+    assert (hook["name"], hook["received"], hook["token"]) == ("Approval", 2, namespace)
+
+
 def test_a_run_that_is_not_there_is_exit_code_1(shell: Shell) -> None:
     for command in ("show", "events", "cancel", "retry", "terminate"):
         result = shell("runs", command, new_run_id(0))

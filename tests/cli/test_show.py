@@ -212,7 +212,7 @@ def test_the_runs_messages_timers_hooks_and_rescue_are_shown(show: Callable[[Sce
     }
     assert [wait["id"] for wait in shown.json["waits"]] == [long_id("w1")]
     assert [hook["token"] for hook in shown.json["hooks"]] == ["token-h1"]
-    assert shown.line("wait 1 ") and shown.line("hook 1 ").endswith("token-h1")
+    assert shown.line("wait 1 ") and shown.line("hook 1 ") == "hook 1 Go 0 token-h1"
     assert "rescue: armed, looks again at" in shown.text
     for message in shown.json["messages"]:
         line = shown.line(message["id"])
@@ -239,7 +239,7 @@ def test_an_ended_step_shows_no_owner_and_waits_for_nothing(show: Callable[[Scen
     (step,) = shown.json["steps"]
     assert (step["state"], shown.json["waits_for"]) == ("failed", [""])
     assert "#" not in shown.line("step 1 ") and " s " not in shown.line("step 1 "), "no owner, no lease"
-    assert "rescue: not armed" in shown.text
+    assert "rescue: not armed (nothing runs)" in shown.text
 
 
 def test_the_last_attempt_of_an_exhausted_step_is_counted(show: Callable[[Scene], Shown]) -> None:

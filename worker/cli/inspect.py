@@ -14,7 +14,7 @@ from world_redis.roster import live_workers
 from world_redis.world import RedisWorld
 
 from ..sdk.client import Client
-from ..sdk.errors import RunNotFoundError
+from ..sdk.errors import RunCancelledError, RunNotFoundError, error_text
 from ..sdk.history import RunEvent, RunInfo, StepInfo
 from ..sdk.run import Run, pairs
 
@@ -47,6 +47,8 @@ class Wait:
 class OpenHook:
     id: str
     token: str
+    name: str  # of the payload class
+    received: int  # payloads so far; the hook of a run that still waits may have passed them over
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +95,33 @@ async def inspect(client: Client, run_id: str) -> Inspection:
         warnings=await _warnings(world, info, messages),
         input=events[0].detail.get("input", events[0].detail),
         result=end.detail.get("result") if end else None,
-        problem=_problem(end) if end else None,
+        problem=_problem(run_id, end, events) if end else None,
         steps=steps,
         waits_for=[_waits_for(step, by_key, info) for step in steps],
         workers=workers,
         messages=messages,
         waits=[Wait(long_id(wait.id), _moment(wait.due)) for wait in table.waits],
-        hooks=[OpenHook(long_id(hook.id), hook.token) for hook in table.hooks],
-        rescue=_rescue(by_key.get("rescue")),
+        hooks=[_hook(long_id(hook.id), hook.token, events) for hook in table.hooks],
+        rescue=_rescue(by_key.get("rescue"), info),
     )
 
 
-def _problem(end: RunEvent) -> Problem | None:
+def _problem(run_id: str, end: RunEvent, events: list[RunEvent]) -> Problem | None:
     if end.type == EventType.RUN_COMPLETED:
         return None
-    if "error" in end.detail:
-        return Problem(**end.detail)
-    return Problem(error=str(end.detail), code="UNREADABLE")
+    if "error" not in end.detail:
+        return Problem(error=str(end.detail), code="UNREADABLE")
+    if end.type == EventType.RUN_CANCELLED and not end.detail["error"]:  # the request has the reason
+        asked = next((event for event in events if event.type == EventType.RUN_CANCEL_REQUESTED), None)
+        reason = asked.detail.get("reason") if asked else None
+        return Problem(error_text(RunCancelledError(run_id, reason)), end.detail["code"])
+    return Problem(**end.detail)
+
+
+def _hook(id: str, token: str, events: list[RunEvent]) -> OpenHook:
+    told = [event for event in events if event.correlation_id == id]
+    name = next((event.name for event in told if event.type == EventType.HOOK_CREATED), "")
+    return OpenHook(id, token, name, sum(event.type == EventType.HOOK_RECEIVED for event in told))
 
 
 async def _warnings(world: RedisWorld, run: RunInfo, messages: list[Pending]) -> list[str]:
@@ -193,9 +205,9 @@ def _waits_for(step: StepInfo, by_key: dict[str, Pending], run: RunInfo) -> str:
             return ""
 
 
-def _rescue(message: Pending | None) -> str:
+def _rescue(message: Pending | None, run: RunInfo) -> str:
     if message is None:
-        return "not armed (nothing runs)"
+        return f"not armed ({'the run has ended' if run.finished else 'nothing runs'})"
     return f"armed, looks again at {message.until:%H:%M:%S} UTC" if message.until else "armed"
 
 

@@ -240,7 +240,11 @@ def _print_waiting(found: Inspection) -> None:
         )
     if found.hooks:
         print_table(
-            ("hook", "token"), ((short(h.id), h.token) for h in found.hooks), empty="", title="\nhooks"
+            ("hook", "name", "received", "token"),
+            ((short(h.id), h.name, h.received, h.token) for h in found.hooks),
+            empty="",
+            title="\nhooks",
+            drop=("received", "name"),
         )
     click.echo(f"\nrescue: {found.rescue}")
 
