@@ -27,10 +27,11 @@ def test_defaults_need_no_environment() -> None:
         ("WORKFLOW_PARK_AFTER_SECONDS", "-1", "a number of at least 0"),
         ("WORKFLOW_NAMESPACE", "a b", "1 to 64 letters, digits"),
         ("WORKFLOW_STRICT", "perhaps", "0 or 1 (default 0)"),
-        ("WORKFLOW_LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING"),
+        ("WORKFLOW_LOG_LEVEL", "loud", "must be one of DEBUG, INFO, WARNING"),
         ("WORKFLOW_METRICS_PORT", "70000", "from 0 to 65535"),
         ("WORKFLOW_METRICS_PORT", "http", "must be a whole number from 0 to 65535"),
         ("WORKFLOW_INLINE_OWNERSHIP_LEASE_SECONDS", "abc", "whole number from 1 to 900 (default 30)"),
+        ("WORKFLOW_DURABILITY", "disk", "must be memory, fsync or replicas:N with N from 1 (default memory)"),
         ("WORKFLOW_BUILD_ID", "a b", "visible ASCII"),
     ],
 )
@@ -99,7 +100,9 @@ def test_a_missing_url_names_its_variable() -> None:
 
 def test_an_unknown_scheme_is_refused_and_the_url_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKFLOW_REDIS_URL", "http://:hunter2@host")
-    with pytest.raises(SettingsError, match="redis://, rediss://, unix://, embedded://") as error:
+    with pytest.raises(
+        SettingsError, match="must start with one of redis://, rediss://, unix://, embedded://"
+    ) as error:
         Settings.load()
     assert "hunter2" not in str(error.value)
 

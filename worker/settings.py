@@ -41,6 +41,7 @@ MISSING_URL = (
 _IN_WORDS = {
     "inline_ownership_lease_seconds": f"a whole number from {MIN_LEASE} to {MAX_LEASE}",
     "namespace": "1 to 64 letters, digits, '_', '.' or '-'",
+    "durability": "memory, fsync or replicas:N with N from 1",
     "build_id": "at most 64 visible ASCII characters, no spaces",
     "deployment_id": "at most 64 visible ASCII characters, no spaces",
 }
@@ -124,7 +125,8 @@ class Settings(BaseSettings):
     @field_validator("log_level", mode="before")
     @classmethod
     def _upper(cls, value: Any) -> Any:
-        return value.upper() if isinstance(value, str) else value
+        upper = value.upper() if isinstance(value, str) else value
+        return upper if upper in get_args(LogLevel) else value  # a complaint shows what was given
 
     @field_validator("redis_url")
     @classmethod
@@ -221,7 +223,7 @@ def _check_url(url: str) -> None:
     except ValueError:
         raise ValueError("is not a URL; for example redis://localhost:6379/0") from None
     if parts.scheme not in SCHEMES:
-        raise ValueError(f"starts with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+        raise ValueError(f"must start with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
     unknown = [name for name, _ in parse_qsl(parts.query) if not _URL_OPTIONS.fullmatch(name)]
     if unknown and parts.scheme != "embedded":
         raise ValueError(
@@ -268,10 +270,11 @@ def _complaints(error: pydantic.ValidationError) -> list[str]:
 
 def _takes(field: FieldInfo, item: Any) -> str:
     """What a field takes, in words: its range where it has one."""
-    if item["type"] == "value_error":
+    name = str(item["loc"][0])
+    if item["type"] == "value_error" and name not in _IN_WORDS:
         return str(item["ctx"]["error"])
     default = f" (default {_text(field.default)})" if _text(field.default) else ""
-    return f"must be {_kind(field, str(item['loc'][0]))}{default}"
+    return f"must be {_kind(field, name)}{default}"
 
 
 def _kind(field: FieldInfo, name: str) -> str:
