@@ -5,6 +5,8 @@ import re
 import signal
 import urllib.request
 
+import pytest
+
 from tests.cli.processes import APP, Process, until
 from worker.cli.run import UNFINISHED_EXIT_CODE
 from world_redis.embedded import EmbeddedServer
@@ -74,14 +76,20 @@ def test_a_metrics_port_that_is_taken_is_an_error(process: Process) -> None:
     assert (refused.returncode, f"port {port} cannot be used" in refused.stderr) == (1, True)
 
 
-def test_a_module_that_fails_to_import_shows_its_own_error(process: Process) -> None:
-    (process.folder / "broken.py").write_text("import nothing_like_this")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import nothing_like_this", "ModuleNotFoundError: No module"),
+        # raised in code that has no file: the __init__ of a dataclass
+        ("RetryPolicy(max_attempts=0)", "ValueError: max_attempts is 0; it is 1 or more"),
+    ],
+)
+def test_a_module_that_fails_to_import_shows_its_own_error(process: Process, line: str, said: str) -> None:
+    (process.folder / "broken.py").write_text(f"from worker import RetryPolicy\n{line}")
     done = process.run("run", "broken:wf")
-    place = f"{process.folder / 'broken.py'}:1"
+    place = f"{process.folder / 'broken.py'}:2"
     assert done.returncode == 1
-    assert (
-        f"Error: module 'broken' cannot be imported: {place}: ModuleNotFoundError: No module" in done.stderr
-    )
+    assert f"Error: module 'broken' cannot be imported: {place}: {said}" in done.stderr
     assert "importlib" not in done.stderr and "click" not in done.stderr
 
 

@@ -27,7 +27,7 @@ from .commands import Failure, refuse
 
 OWN_NAMES = ("worker", "world_redis")
 _NOT_OF_USERS = (  # beginnings of file names
-    "<frozen importlib",
+    "<",  # code without a file: the import system, the __init__ of a dataclass
     str(Path(importlib.__file__).parent),
     str(Path(__file__).resolve().parents[1]),
 )

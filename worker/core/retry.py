@@ -50,7 +50,9 @@ class RetryPolicy:
             listed = (given,) if isinstance(given, type | str) else tuple(given)
             object.__setattr__(self, name, listed)
         if self.max_attempts < 1:
-            raise ValueError(f"max_attempts is {self.max_attempts}; the first attempt counts")
+            raise ValueError(
+                f"max_attempts is {self.max_attempts}; it is 1 or more: the first attempt counts"
+            )
         if self.backoff < 1:
             raise ValueError(f"backoff is {self.backoff}; it is 1 or more")
         if not 0 <= self.jitter <= 1:
