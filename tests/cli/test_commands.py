@@ -341,6 +341,27 @@ def test_doctor_names_the_worker_that_has_been_silent_for_a_lease_of_its_own(she
     assert len(about) == 2 and about[1][0] == "warning" and about[1][1].startswith("w1: silent 4")
 
 
+@pytest.mark.parametrize(
+    ("leaving", "verdict", "said"),
+    [
+        ([False], "ok", "1 live"),
+        ([True], "warning", "1 live, 1 of them draining"),
+        ([False, True], "ok", "2 live, 1 of them draining"),
+    ],
+)
+def test_doctor_tells_a_worker_that_takes_nothing_new_from_one_that_does(
+    shell: Shell, leaving: list[bool], verdict: str, said: str
+) -> None:
+    async def say() -> None:
+        async with Client.from_settings(shell.settings) as client:
+            for number, draining in enumerate(leaving):
+                await announce(await client.world(), f"w{number}", draining=draining)
+
+    asyncio.run(say())
+    (found,) = [each for each in shell.json("doctor") if each["check"] == "workers"]
+    assert (found["verdict"], found["detail"]) == (verdict, said)
+
+
 def test_doctor_finds_a_run_whose_message_was_lost(shell: Shell) -> None:
     run_id = start(shell, "total", "[1]")
 

@@ -140,8 +140,10 @@ async def _fleet(world: RedisWorld) -> AsyncIterator[Finding]:
     finally:
         await reader.close()
     away = [worker for worker in fleet.workers if worker.silent]
-    live = len(fleet.workers) - len(away)
-    yield Finding("workers", "ok" if live else "warning", f"{live} live")
+    live = [worker for worker in fleet.workers if not worker.silent]
+    draining = sum(worker.draining for worker in live)
+    detail = f"{len(live)} live" + (f", {draining} of them draining" if draining else "")
+    yield Finding("workers", "ok" if len(live) > draining else "warning", detail)
     for worker in away:
         yield Finding("workers", "warning", f"{worker.id}: silent {worker.seen_seconds:.0f} s")
     builds = sorted({worker.build for worker in fleet.workers})
