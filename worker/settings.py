@@ -298,4 +298,6 @@ def _bound(field: FieldInfo, name: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
+    if isinstance(value, float):
+        return f"{value:g}"
     return "" if value is None else str(value)

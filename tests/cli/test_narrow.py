@@ -86,6 +86,15 @@ def test_top_shows_who_holds_which_run(run_id: str) -> None:
     assert any(line.startswith(f"{run_id} wake 25.0 s") for line in shown)
 
 
+def test_each_setting_has_its_meaning_below_it(run_id: str) -> None:
+    shown = lines("config")
+    for setting, meaning in (
+        ("WORKFLOW_PARTITIONS=1 (default)", "hash slots that new runs go to; only grows"),
+        ("WORKFLOW_PARK_AFTER_SECONDS=600 (default)", "how long a run nobody can take on goes round"),
+    ):
+        assert shown[shown.index(setting) + 1] == meaning
+
+
 # --- the rules ----------------------------------------------------------------------------------
 
 COLUMNS = ("run", "name", "at (UTC)", "events", "detail")

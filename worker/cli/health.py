@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-from collections.abc import AsyncIterator
+import textwrap
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -18,13 +19,14 @@ from world_redis.world import RedisWorld
 
 from ..addresses import url_of_dev
 from ..fleet import FleetReader
-from ..settings import DEFAULT_METRICS_PORT, Settings, variable_of
+from ..settings import DEFAULT_METRICS_PORT, Settings, Shown, variable_of
 from .commands import Failure, client_settings, connected, json_option
 from .inspect import refusal, served_queues
 from .loading import shadows
-from .output import counted, print_json, print_table
+from .output import Grid, console, counted, print_json, print_table
 
 _MOMENT = 0.5  # seconds
+_INDENT = "    "
 _URL = variable_of("redis_url")
 
 Verdict = Literal["ok", "warning", "problem"]
@@ -43,7 +45,7 @@ def config(as_json: bool) -> None:
     if as_json:
         print_json([row._asdict() for row in rows])
         return
-    print_table(("variable", "value", "from", "meaning"), rows, empty="")
+    _print_settings(rows)
     if of_dev:
         click.echo(
             f"{_URL} is not set: commands find the server of the `worker dev` that runs in this folder; "
@@ -52,6 +54,17 @@ def config(as_json: bool) -> None:
         )
     for line in shadows():
         click.echo(f"warning: {line}", err=True)
+
+
+def _print_settings(rows: Sequence[Shown]) -> None:
+    """A table; on a terminal too narrow for it, the meaning of each setting below it."""
+    columns, screen = ("variable", "value", "from", "meaning"), console()
+    if not screen.is_terminal or Grid.of(columns, rows, width=None, drop=()).wants <= screen.width:
+        return print_table(columns, rows, empty="")
+    for row in rows:
+        click.echo(f"{row.variable}={row.value} ({row.source})")
+        for line in textwrap.wrap(row.meaning, screen.width - len(_INDENT)):
+            click.echo(f"{_INDENT}{line}")
 
 
 @click.command()
