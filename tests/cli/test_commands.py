@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -220,6 +221,20 @@ def test_an_exhausted_step_shows_its_attempts_its_cause_and_where_it_raised(shel
     (step,) = found["steps"]
     assert (step["starts"], step["errors"], step["cause"]) == (2, 2, "OSError: unplugged")
     assert "Traceback" in found["problem"]["traceback"]
+
+
+def test_the_log_counts_a_steps_attempts_wherever_it_runs(
+    shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first attempt runs inline, the second one from the queue: one step, one set of log fields."""
+    run_id = start(shell, "fetching", "[]")
+    with caplog.at_level(logging.WARNING, "worker.step"):
+        shell.work_until(run_id, lambda status, _: status == "failed")
+    told = [vars(record) for record in caplog.records if record.name == "worker.step"]
+    assert [(each["message"], each["step"], each["attempt"]) for each in told] == [
+        ("step fetch retrying", "s1", 1),
+        ("step fetch failed", "s1", 2),
+    ]
 
 
 def test_a_long_value_is_cut_to_a_line_and_whole_as_json(shell: Shell, namespace: str) -> None:

@@ -86,7 +86,7 @@ class Commit:
             if ending is None:
                 continue
             self._ended_at = max(self._ended_at, ending.at)
-            about = functools.partial(self._hand.about, step=fact.id)
+            about = functools.partial(self._hand.about, step=fact.id, attempt=ending.run.order.errors + 1)
             tell_end(self._host.telemetry, ending.call.name, ending.end, answer, about)
 
     def is_lost(self, reply: Reply, transition: Transition) -> bool:

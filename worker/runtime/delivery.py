@@ -197,8 +197,7 @@ class StepDelivery:
             QueuedEnd(self._delivery.run_id, self._run_queue, self._delivery.held, fact)
         )
         name = self._message.name if self._message else self._delivery.key
-        of_it = functools.partial(about, self._delivery, epoch=claim.epoch.slot)
-        tell_end(self._host.telemetry, name, end, verdict, of_it)
+        tell_end(self._host.telemetry, name, end, verdict, functools.partial(self._about_step, claim))
 
     # --- what the stages need ---------------------------------------------------------------------
 
@@ -217,6 +216,18 @@ class StepDelivery:
             first_started=claim.first_started,
             fence_at=claim.now,
         )
+
+    def _about_step(self, claim: Claim) -> dict[str, Any]:
+        """Log fields as of an inline step: what counts is the step's attempt, not the delivery's."""
+        held = self._delivery.held
+        return {
+            "run_id": self._delivery.run_id,
+            "message_id": held.message_id,
+            "number": held.number,
+            "step": self._delivery.key,
+            "attempt": claim.errors + 1,
+            "epoch": claim.epoch.slot,
+        }
 
     def _retry(self) -> Send:
         """The next attempt is this same message over again, due when the policy says."""
