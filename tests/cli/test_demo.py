@@ -72,6 +72,7 @@ def test_the_demo_tells_the_whole_story_and_leaves_nothing(mark: str, tmp_path: 
         "Result: 'order 4711 shipped, approved by ann'",
         "run_completed",
         "workflow_inline_owned_recoveries_total 1",
+        """hooks resume TOKEN '{"by": "ann"}'""",
     ):
         assert part in said, said
     until_gone(mark)

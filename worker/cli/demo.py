@@ -149,7 +149,8 @@ async def _report(client: Client, run: Run[str], survivor: Member, screen: Scree
     screen.print("\nTry it yourself, in two terminals in this folder:")
     screen.print(f"  {worker} dev worker.demo:wf")
     screen.print(f"""  {worker} start worker.demo:order '["4711", "ann", ["tea", "cup"]]'""")
-    screen.print(f"then `{worker} runs show RUN_ID`: it names the token for `{worker} hooks resume`.")
+    screen.print(f"It waits for a person: `{worker} runs show RUN_ID` names the token.")
+    screen.print(f"""  {worker} hooks resume TOKEN '{{"by": "ann"}}'""")
 
 
 def _program() -> str:
