@@ -477,8 +477,26 @@ async def test_runs_are_listed_open_ones_first_and_page_by_page(client: Client, 
     assert len((await client.list_runs(workflow="renew")).runs) == 5
     assert len((await client.list_runs(status="completed")).runs) == 5
     assert (await client.list_runs(status="parked")).runs == []
-    with pytest.raises(ValueError, match="not a cursor"):
-        await client.list_runs(cursor="nonsense")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"limit": 0}, "limit is 0; it is 1 or more"),
+        ({"limit": -1}, "limit is -1"),
+        ({"status": "done"}, "status is 'done'; it is one of pending, running, completed"),
+        ({"status": ""}, "status is ''"),
+        ({"cursor": "nonsense"}, "not a cursor"),
+    ],
+    ids=str,
+)
+async def test_a_page_that_cannot_be_asked_for_is_refused_at_once(
+    client: Client, asked: dict[str, Any], said: str
+) -> None:
+    await client.start(renew, "cus_1")
+    with pytest.raises(ValueError, match=said):
+        async with asyncio.timeout(5):
+            await client.list_runs(**asked)
 
 
 # --- the default client -------------------------------------------------------------------------

@@ -10,12 +10,11 @@ import click
 
 from ..sdk.client import Client
 from ..sdk.history import RunInfo
+from ..sdk.listing import STATUSES
 from ..sdk.run import Run
 from .commands import Failure, Program, json_option, with_client
 from .inspect import Inspection, Pending, inspect
 from .output import console, cut, json_line, print_json, print_table, text_of
-
-STATUSES = ("pending", "running", "completed", "failed", "cancelled", "parked")
 
 _STEP_COLUMNS = (
     *("step", "name", "state", "mode", "delivery", "owner", "lease left", "epoch"),

@@ -362,7 +362,7 @@ class Client:
         to end first. `status` may also be ``parked``. `cursor` is that of the page before.
 
         Raises:
-            ValueError: `cursor` is not one.
+            ValueError: `status` is no status, `limit` is below 1, or `cursor` is not one.
         """
         world = await self.world()
         found = await _list_runs(world, workflow=workflow, status=status, limit=limit, cursor=cursor)

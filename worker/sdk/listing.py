@@ -13,6 +13,8 @@ from .run import pairs
 
 Index = Literal["open", "done"]
 
+STATUSES = ("pending", "running", "completed", "failed", "cancelled", "parked")
+
 _KEY: dict[Index, int] = {"open": 2, "done": 3}  # place in PARTITION_KEYS
 _SLACK = 200  # runs of one millisecond that a page may have to step over
 
@@ -44,7 +46,11 @@ async def list_runs(
     limit: int,
     cursor: str | None,
 ) -> tuple[list[RunInfo], str | None]:
-    """At most `limit` runs that fit, and the cursor after them."""
+    """At most `limit` runs that fit, and the cursor after them. Raises ValueError when asked wrongly."""
+    if limit < 1:  # a page of none would be asked for without end
+        raise ValueError(f"limit is {limit}; it is 1 or more")
+    if status is not None and status not in STATUSES:
+        raise ValueError(f"status is {status!r}; it is one of {', '.join(STATUSES)}")
     place = Place.parse(cursor) if cursor else None
     found: list[RunInfo] = []
     indexes: list[Index] = ["open", "done"] if place is None or place.part == "open" else ["done"]
