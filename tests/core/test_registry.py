@@ -5,6 +5,7 @@
 
 import asyncio
 import inspect
+from datetime import datetime
 from typing import Any, assert_type
 
 import pytest
@@ -273,3 +274,28 @@ def test_a_forgotten_await_names_the_step_or_the_workflow() -> None:
         step(1)  # type: ignore[unused-coroutine]
     with pytest.warns(RuntimeWarning, match="coroutine 'workflow buy' was never awaited"):
         workflow()  # type: ignore[unused-coroutine]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"on_duplicate": "Raise"}, ValueError, "on_duplicate is 'Raise'; it is 'return' or 'raise'"),
+        ({"start_at": datetime(2030, 1, 1)}, DurationError, "2030-01-01T00:00:00 has no time zone"),
+        ({"start_at": "2030-01-01"}, TypeError, "start_at is '2030-01-01'; it is a datetime"),
+        ({"delay": "soon"}, DurationError, "'soon' is not a duration"),
+        ({"timeout": "1 month"}, DurationError, "'month' has no fixed length"),
+        ({"queue": ""}, ValueError, "queue ''"),
+        ({"attributes": {"a": 1}}, ValueError, "attribute 'a': value 1"),
+    ],
+    ids=str,
+)
+def test_an_option_of_a_start_is_checked_where_it_is_given(
+    options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    wf = Workflows()
+
+    @wf.workflow
+    async def renew() -> None: ...
+
+    with pytest.raises(error, match=said):
+        renew.with_options(**options)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Ty
 
 from ..core.retry import RetryPolicy
 from .context import current_body, current_step
-from .durations import Duration, parse_duration
+from .durations import Duration, parse_duration, parse_when
 from .texts import plain_text
 from .values import Codec, Signature
 
@@ -214,7 +214,14 @@ class WorkflowDefinition(Generic[P, T]):
 
         ``delay`` and ``timeout`` are durations as `sleep` takes them. ``detach`` lets a child
         outlive its parent's cancel and end.
+
+        Raises:
+            DurationError: a duration cannot be read, or ``start_at`` has no time zone.
+            TypeError: ``start_at`` is not a ``datetime``.
+            ValueError: another option has a value it does not take.
         """
+        if on_duplicate not in (None, "return", "raise"):
+            raise ValueError(f"on_duplicate is {on_duplicate!r}; it is 'return' or 'raise'")
         for text, what in ((queue, "queue"), (idempotency_key, "idempotency key")):
             if text is not None:
                 plain_text(text, what)
@@ -225,7 +232,7 @@ class WorkflowDefinition(Generic[P, T]):
             "idempotency_key": idempotency_key,
             "on_duplicate": on_duplicate,
             "delay": None if delay is None else parse_duration(delay),
-            "start_at": start_at,
+            "start_at": None if start_at is None else _moment(start_at),
             "queue": queue,
             "attributes": None if attributes is None else dict(attributes),
             "timeout": None if timeout is None else parse_duration(timeout),
@@ -253,6 +260,13 @@ class WorkflowDefinition(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r} version {self.version}>"
+
+
+def _moment(start_at: datetime) -> datetime:
+    if not isinstance(start_at, datetime):
+        raise TypeError(f"start_at is {start_at!r}; it is a datetime (a time from now is delay=)")
+    parse_when(start_at)
+    return start_at
 
 
 # --- calls --------------------------------------------------------------------------------------
