@@ -87,7 +87,7 @@ class HookInfo:
     token: str
     run_id: str
     hook_id: str
-    name: str = ""  # of the payload class
+    name: str = ""  # of the payload class; "" where a resume answers, which does not read it
     metadata: Any = None
 
 
