@@ -228,13 +228,15 @@ def test_the_log_counts_a_steps_attempts_wherever_it_runs(
 ) -> None:
     """The first attempt runs inline, the second one from the queue: one step, one set of log fields."""
     run_id = start(shell, "fetching", "[]")
-    with caplog.at_level(logging.WARNING, "worker.step"):
+    with caplog.at_level(logging.WARNING):
         shell.work_until(run_id, lambda status, _: status == "failed")
     told = [vars(record) for record in caplog.records if record.name == "worker.step"]
     assert [(each["message"], each["step"], each["attempt"]) for each in told] == [
         ("step fetch retrying", "s1", 1),
         ("step fetch failed", "s1", 2),
     ]
+    (over,) = [vars(record) for record in caplog.records if record.getMessage() == "run failed"]
+    assert over["run_id"] == run_id and "message_id" not in over, "its last message is settled"
 
 
 def test_a_long_value_is_cut_to_a_line_and_whole_as_json(shell: Shell, namespace: str) -> None:

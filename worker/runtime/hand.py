@@ -66,9 +66,9 @@ class Hand:
         return self._seq
 
     def about(self, **more: Any) -> dict[str, Any]:
-        """Log fields that name the run and its carrier."""
-        id, number = self.carrier or ("", 0)
-        return {"run_id": self._run_id, "message_id": id, "number": number} | more
+        """Log fields that name the run and its carrier, when it has one still."""
+        held = {} if self.carrier is None else self.carrier._asdict()
+        return {"run_id": self._run_id} | held | more
 
     def _choose_carrier(self) -> None:
         self.carrier = next((Held(id, number) for id, number in self._numbers.items()), None)
