@@ -14,6 +14,7 @@ from worker.runtime.worker import Worker
 from worker.sdk.client import Client
 from worker.sdk.registry import Workflows
 from worker.settings import Settings
+from world_redis.events import Answer
 
 SECONDS = [0.0, 0.0001, *BUCKETS, 0.3, 59.999, 3600.1, 1e9, -1.0]
 
@@ -117,3 +118,12 @@ async def test_a_worker_moves_them_from_the_thread_of_its_loop_alone(
     worker.drain()
     await job
     assert moved_by == {threading.get_ident()}
+
+
+def test_however_a_label_is_spelled_it_is_one_count() -> None:
+    theirs = prometheus_client.Counter("answers_total", "help", ["answer"], registry=CollectorRegistry())
+    ours = Counters("answers_total", "help", ["answer"])
+    for answer in (Answer.OK, Answer.OK.value, Answer.OK, Answer.STALE):
+        theirs.labels(answer).inc()
+        ours.labels(answer).inc()
+    assert samples(ours.collect()) == samples(theirs.collect())

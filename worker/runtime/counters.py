@@ -73,9 +73,8 @@ class _Labelled(Collector, Generic[Child]):
         """Raises ValueError when there are not as many values as labels."""
         if len(values) != len(self._names):
             raise ValueError(f"{self._about[0]} has the labels {self._names}, got {values}")
-        # The library writes what it gets: of a member of an enum, the text.
-        child = self._children[tuple(map(str, values))] = self._child()
-        return child
+        # The library writes what it gets: of a member of an enum, the text. The cache tells the two apart.
+        return self._children.setdefault(tuple(map(str, values)), self._child())
 
     def _each(self) -> dict[tuple[str, ...], Child]:
         """As they are now: the loop may add to them while another thread reads."""
