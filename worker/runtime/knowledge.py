@@ -200,13 +200,13 @@ class Knowledge:
         to be told event by event. From step to step it need not be."""
         body, decisions = self.body, transition.decisions
         parts: list[Fact | Decision] = [*transition.facts, *decisions]
-        if body is None or any(part.type not in _CONFIRMED for part in parts):
+        if body is None or not parts or any(part.type not in _CONFIRMED for part in parts):
             return False
         created = [decision.id for decision in decisions if decision.type is _CREATED]
         if not body.confirm(len(transition.facts), created, reply.head, reply.position):
             return False
         self.seen = reply.head
-        self.started = True  # nothing is sent before run_started
+        self.started = True  # nothing is written before run_started
         return True
 
     def _note(self, event: Event) -> None:
