@@ -337,6 +337,27 @@ def test_the_registered_class_may_be_far_below_or_only_counted_in() -> None:
     player.check_every_prefix()
 
 
+def test_a_class_may_be_registered_while_a_hook_is_opened() -> None:
+    """A step in a thread may import one."""
+    types = TypeRegistry()
+    wf = registry(types)
+
+    class Role(BaseHook, abc.ABC):
+        @classmethod
+        def __subclasshook__(cls, other: type[Any]) -> bool:
+            """Asked of a class that is registered: now another one is, too."""
+            types.register(dataclass(type(f"Late{len(types._by_class)}", (), {})))
+            return False
+
+    paid(Between, types)
+
+    @wf.workflow
+    async def collect() -> str:
+        return str(Role.wait())
+
+    assert isinstance(raised(Player(collect)), TypeValidationError)
+
+
 def test_a_registered_class_beside_a_plain_one_or_above_it_does_not_count() -> None:
     types = TypeRegistry()
     wf = registry(types)

@@ -87,7 +87,8 @@ class TypeRegistry:
 
     def knows_kind_of(self, cls: type[Any]) -> bool:
         """Whether ``cls`` or a class below it is registered: an instance of it may come out of a record."""
-        return any(issubclass(known, cls) for known in self._by_class)
+        # A copy: a step in a thread may import a module that registers more.
+        return any(issubclass(known, cls) for known in list(self._by_class))
 
     def of_id(self, class_id: str) -> Registration | None:
         """The registration recorded as ``class_id``, or None."""
