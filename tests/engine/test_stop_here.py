@@ -12,6 +12,7 @@ from worker import Workflows
 from worker.core.records import CancelRequested, pack
 from world_redis.events import EventType
 from world_redis.runs import Runs
+from world_redis.scripts import ScriptCall
 
 wf = Workflows()
 ENDS = (
@@ -48,6 +49,16 @@ async def gives_up(times: int) -> int:
 
 
 @wf.workflow
+async def gives_up_elsewhere() -> str:
+    try:
+        async with asyncio.timeout(1):
+            await lasts.with_options(queue="other")(0)
+    except TimeoutError:
+        return "gave up"
+    return "too late"
+
+
+@wf.workflow
 async def waits() -> int:
     return await lasts(0)
 
@@ -63,6 +74,7 @@ async def stage(redis_url: str) -> AsyncIterator[Stage]:
 async def renewed(process: Process) -> None:
     """What the keeper does: renew, and tell what is not ok."""
     held = [item for session in process.intake._sessions.values() for item in session._hand.all]
+    held += process.intake._steps.values()
     for item, word in zip(held, await process.host.queue.renew(0, held), strict=True):
         if word != "ok":
             process.intake.signal(item.message_id, item.number, word)
@@ -108,6 +120,30 @@ async def test_a_step_is_stopped_although_another_worker_takes_the_cancel_reques
     await owner.leave()
     await other.leave()
     await ended(stage, run_id, [EventType.STEP_FAILED, EventType.RUN_CANCELLED])
+
+
+async def test_a_step_is_stopped_although_it_is_told_before_its_claim_is_answered(stage: Stage) -> None:
+    """That it is told once is enough."""
+    run_id = await stage.start(gives_up_elsewhere)
+    home, owner = stage.process(), stage.process(queues=["other"])
+    await home.intake.take()
+    await home.rest()
+
+    async def give_up(call: ScriptCall, answered: bool) -> None:
+        if call.script == "step_claim" and answered:
+            await stage.clock.forward(1_001)
+            await home.intake.take()
+            await home.rest()
+            await renewed(owner)
+
+    owner.ports.on_call = give_up
+    await owner.intake.take()
+    await owner.rest()
+    assert began == []
+    await home.intake.take()
+    await home.leave()
+    await owner.leave()
+    await ended(stage, run_id, [EventType.STEP_FAILED, EventType.RUN_COMPLETED])
 
 
 async def ended(stage: Stage, run_id: str, ends: list[EventType]) -> None:

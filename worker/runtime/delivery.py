@@ -63,6 +63,7 @@ class StepDelivery:
         self._host = host
         self._queued = queued
         self._run: StepRun | None = None
+        self._early: list[str] = []  # words that came before there was a run
         self._message: StepMessage | None = None
         self._run_queue = delivery.queue  # where the run's wakes go
 
@@ -74,9 +75,9 @@ class StepDelivery:
 
     def signal(self, word: str) -> None:
         run = self._run
-        if run is None:
-            return
-        if word == "cancel":
+        if run is None:  # told once: to be heeded if the claim that is on its way is granted
+            self._early.append(word)
+        elif word == "cancel":
             run.signal()
         elif word == "over":
             run.finish()
@@ -185,6 +186,8 @@ class StepDelivery:
             self._host.telemetry.time_to_first_step_seconds.observe(waited)
         run = self._run = self._host.steps.prepare(order)
         run.running.cancelled = claim.cancel_requested
+        for word in self._early:
+            self.signal(word)
         self._host.begin(run)
         return await self._host.steps.execute(run, self._host.finish)
 

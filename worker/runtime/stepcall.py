@@ -100,6 +100,7 @@ class StepRun:
     execution: Execution | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)  # nothing of it runs here any more
     cancelled: bool = False  # the body's call was cancelled: its end is a failure, not one more attempt
+    interrupted: bool = False
     detached: bool = False  # it ran ahead of a claim that did not come: its end counts for nothing
 
     def signal(self) -> None:
@@ -119,7 +120,7 @@ class StepRun:
 
     def interrupt(self) -> None:
         """Stop it, if its code can be stopped."""
-        self.running.cancelled = True
+        self.running.cancelled = self.interrupted = True
         if self.execution is not None:
             self.execution.interrupt()
 
@@ -158,7 +159,7 @@ class StepRunner:
         nothing of it runs here any more. Never raises: what goes wrong around the code, perhaps before this
         returns, is the step's failure too."""
         told = _Told(self, run, on_end, on_over)
-        if run.detached:  # before its first line
+        if run.interrupted:  # before its first line
             return told.end(interrupted())
         try:
             self._begin(run, told)
