@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.engine.kit import Process, Stage
+from tests.engine.kit import LEASE, Process, Stage
 from worker import Workflows
 from worker.core.records import CancelRequested, pack
 from world_redis.events import EventType
@@ -15,6 +15,7 @@ from world_redis.runs import Runs
 from world_redis.scripts import ScriptCall
 
 wf = Workflows()
+LAPSES = int(LEASE * 1000) + 1  # ms
 ENDS = (
     EventType.STEP_COMPLETED,
     EventType.STEP_FAILED,
@@ -140,6 +141,40 @@ async def test_a_step_is_stopped_although_it_is_told_before_its_claim_is_answere
     await owner.intake.take()
     await owner.rest()
     assert began == []
+    await home.intake.take()
+    await home.leave()
+    await owner.leave()
+    await ended(stage, run_id, [EventType.STEP_FAILED, EventType.RUN_COMPLETED])
+
+
+@pytest.mark.parametrize("given_back", [False, True])
+async def test_a_step_is_stopped_although_nobody_had_claimed_it_again(stage: Stage, given_back: bool) -> None:
+    """Its worker died; its message is in the hands of another one, or waits, when the body gives up."""
+    run_id = await stage.start(gives_up_elsewhere)
+    home, dead, owner = (stage.process(queues=[queue]) for queue in ("default", "other", "other"))
+    await home.intake.take()
+    await home.rest()
+    await dead.intake.take()
+    await has_begun(1)
+    await dead.die()
+    began.clear()
+    stopped.clear()
+    await stage.clock.forward(LAPSES)
+    taken = (await owner.host.queue.take(0, ["other"], runs=0, steps=1, empty=True)).deliveries
+    assert not taken, "only doubted"
+    await stage.clock.forward(LAPSES)
+    (delivery,) = (await owner.host.queue.take(0, ["other"], runs=0, steps=1, empty=True)).deliveries
+    if given_back:
+        await owner.host.queue.defer(0, [delivery.held])
+    await home.intake.take()
+    await home.rest()
+    if given_back:
+        await owner.intake.take()
+    else:
+        owner.intake._route(delivery)
+    await has_begun(1)
+    await is_stopped(owner, 1)
+    await owner.rest()
     await home.intake.take()
     await home.leave()
     await owner.leave()

@@ -57,11 +57,12 @@ local function step_retry(run, id, step, due, cause)
   entity_put(run, id, step)
 end
 
--- The body has cancelled the call of a step that runs elsewhere: its worker hears of it on renewal. A session's
--- message may own several steps; the log tells it which are not wanted any more.
+-- The body has cancelled the call of a step that runs elsewhere: its worker hears of it on renewal, and if that
+-- one has died, whoever holds its message next. A session's message may own several steps; the log tells it which
+-- are not wanted any more.
 local function step_stop(step)
   local m = step.mode ~= 'child' and message_load(step.owner)
-  if m and m.state == 'f' and m.number == step.number and m.cancel < 2 then
+  if m and m.cancel < 2 then
     m.cancel = step.mode == 'queue' and 2 or LOOK
     message_save(m)
   end
