@@ -96,12 +96,18 @@ class Chain:
         self._epoch = reply.starts[f"s{self._steps}"].epoch
 
     async def _timed(self, call: ScriptCall) -> list[Any]:
-        world, queues = self._world, self._world.queues(call.partition)
-        command = arguments(packed_command(world.keys, call, queues, world.server, world.switches))
+        command = self._command(call)
         began = time.perf_counter()
-        raw = await self._send("EVALSHA", *command)
+        raw = await self._send(*command)
         self.seconds.append(time.perf_counter() - began)
         return unpack_reply(raw)
+
+    def _command(self, call: ScriptCall) -> list[bytes | str | int]:
+        """As an application says it to a client library: digest and keys are text, their number is one."""
+        world, queues = self._world, self._world.queues(call.partition)
+        sha, count, *rest = arguments(packed_command(world.keys, call, queues, world.server, world.switches))
+        keys = int(count)
+        return ["EVALSHA", sha.decode(), keys, *(key.decode() for key in rest[:keys]), *rest[keys:]]
 
 
 @asynccontextmanager
