@@ -20,15 +20,16 @@ END = Fact(E.STEP_COMPLETED, "s1", b"1", epoch=Epoch(3, b"marktext"))
 
 def made(**given: Any) -> Plan:
     """The plan that opens the gate; `given` is what differs."""
-    plan = Plan(
-        decisions=[
-            Decision(E.STEP_CREATED, "s2", b"record"),
-            Decision(E.STEP_STARTED, "s2", mode="inline"),
-        ],
-        starts=[CALL],
-        rows=[Dispatched(Row.INLINE, "s2")],
-    )
-    return replace(plan, **given)
+    plan = Plan()
+    plan.decisions = [
+        Decision(E.STEP_CREATED, "s2", b"record"),
+        Decision(E.STEP_STARTED, "s2", mode="inline"),
+    ]
+    plan.starts = [CALL]
+    plan.rows = [Dispatched(Row.INLINE, "s2")]
+    for name, value in given.items():
+        setattr(plan, name, value)
+    return plan
 
 
 OPEN = Gate(

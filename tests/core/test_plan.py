@@ -22,7 +22,7 @@ from worker.core.calls import (
     WaitCall,
 )
 from worker.core.dispatch import Here, Row
-from worker.core.plan import MAX_BYTES, MAX_CALLS, Plan, Scene, plan
+from worker.core.plan import MAX_BYTES, MAX_CALLS, Plan, Scene, plan, plan_steps
 from worker.core.records import (
     CANCELLED,
     USER_ERROR,
@@ -441,3 +441,32 @@ def test_a_run_that_goes_on_as_new_has_the_attributes_this_one_ends_with() -> No
     given = {"team": "billing", "stage": "one", "draft": "yes"}
     (start,) = plan(scene(attributes=given, outcome=outcome)).children
     assert orjson.loads(str(start.fields["attributes"])) == {"team": "billing", "stage": "two", "new": "n"}
+
+
+# --- from step to step ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, MAX_CALLS, MAX_CALLS + 1, 2 * MAX_CALLS + 7])
+@pytest.mark.parametrize("free", [0, 1, 3])
+@pytest.mark.parametrize("served", [(), ("billing",), ("billing", "gpu")])
+def test_a_pass_of_new_steps_alone_is_planned_as_any_other(
+    count: int, free: int, served: Sequence[str]
+) -> None:
+    calls = [
+        step(number, queue="gpu" if number % 3 == 0 else "", input=b"in" * number)
+        for number in range(1, count + 1)
+    ]
+
+    def may_run(name: str, queue: str) -> bool:
+        return queue in served
+
+    whole = plan(scene(calls, inline_free=free, may_run=may_run))
+    assert plan_steps(CONTEXT, calls, NOW, inline_free=free, may_run=may_run) == whole
+    assert whole.partial == (count > MAX_CALLS)
+
+
+def test_large_arguments_are_cut_there_too() -> None:
+    calls = [step(number, input=b"x" * (MAX_BYTES // 2)) for number in range(1, 5)]
+    made = plan_steps(CONTEXT, calls, NOW, inline_free=3, may_run=lambda name, queue: True)
+    assert made == plan(scene(calls))
+    assert made.partial

@@ -44,12 +44,12 @@ class Commit:
         Raises InternalError, when strict, if it lets go of a message whose steps run."""
         self._guard(transition.settles)
         sent, self._aside = self._host.ports.now(), 0.0
-        context = self._known.context
-        last = transition.decisions[-1] if transition.decisions else None
-        ends = last is not None and last.type in _ENDS
-        parent = context.parent_run_id if context is not None and ends else ""
+        context, parent, data = self._known.context, "", b""
         queue = context.queue if context is not None else self._host.queues[0]
-        data = last.data if last is not None and parent else b""
+        if context is not None and context.parent_run_id and transition.decisions:
+            last = transition.decisions[-1]
+            if last.type in _ENDS:
+                parent, data = context.parent_run_id, last.data
         reply = await self._host.log.append(
             transition,
             queue=queue,
@@ -117,7 +117,7 @@ class Commit:
         recovered = {each.step for each in made.rows if each.row is Row.OWNED_RECOVERY}
         for call in made.starts:
             start = reply.starts.get(call.id)
-            if start is None or call.id in self._executions.ids:  # its code ran ahead of its claim
+            if start is None or call.id in self._executions:  # its code ran ahead of its claim
                 continue
             if call.id in recovered:
                 log.warning("owned recovery", extra=self._hand.about(step=call.id, epoch=start.epoch.slot))

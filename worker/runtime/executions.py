@@ -54,6 +54,9 @@ class Executions:
     def __bool__(self) -> bool:
         return bool(self.running or self.ended)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self.running or id in self.ended
+
     @property
     def ids(self) -> Set[str]:
         return self.running.keys() | self.ended.keys()

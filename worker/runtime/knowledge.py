@@ -200,7 +200,8 @@ class Knowledge:
         to be told event by event. From step to step it need not be."""
         body, decisions = self.body, transition.decisions
         parts: list[Fact | Decision] = [*transition.facts, *decisions]
-        if body is None or not parts or any(part.type not in _CONFIRMED for part in parts):
+        types = {part.type for part in parts}
+        if body is None or not types or not types <= _CONFIRMED:
             return False
         created = [decision.id for decision in decisions if decision.type is _CREATED]
         if not body.confirm(len(transition.facts), created, reply.head, reply.position):

@@ -295,12 +295,15 @@ class Session:
         body = self._known.body
         if body is None or self._draining or self._refusal or self._verdict or len(self._hand) != 1:
             return False
-        ending, here, open = {fact.id for fact in facts}, self._executions.running, body.open
+        open = body.open
         for fact in facts:
             # A retry is not decisive; failing a step that waits may meet one that has just begun.
             unsure = fact.type is EventType.STEP_RETRYING or (fact.id[0] == "s" and fact.epoch is None)
             if unsure or fact.id not in open:
                 return False
+        ending, here = {fact.id for fact in facts}, self._executions.running
+        if len(ending) == len(open):
+            return True
         outside = [id for id in open if id[0] == "s" and id not in ending and id not in here]
         return not outside
 
