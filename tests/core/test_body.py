@@ -137,45 +137,33 @@ def test_options_of_a_call_are_recorded_with_it() -> None:
     assert (call.queue, call.options) == ("gpu", {"timeout": 90_000})
 
 
-def test_an_exhausted_step_raises_fatal_error_with_its_cause() -> None:
-    wf = Workflows()
-
-    @wf.step
-    async def charge() -> None: ...
-
-    @wf.workflow
-    async def renew() -> str:
-        try:
-            await charge()
-        except FatalError as error:
-            return repr(error.__cause__)
-        return ""
-
-    player = Player(renew)
-    player.fail("s1", ValueError("declined"))
-    assert returned(player) == "ValueError('declined')"
-
-
 @pytest.mark.parametrize(
-    ("error", "said"), [(KeyError("sku"), "KeyError: 'sku'"), (TimeoutError(), "TimeoutError")]
+    ("error", "said"),
+    [
+        (ValueError("declined"), "ValueError: declined"),
+        (KeyError("sku"), "KeyError: 'sku'"),
+        (TimeoutError(), "TimeoutError"),
+    ],
 )
-def test_an_exhausted_step_says_of_which_type_its_last_error_was(error: Exception, said: str) -> None:
+def test_an_exhausted_step_raises_fatal_error_with_its_cause(error: Exception, said: str) -> None:
     wf = Workflows()
 
     @wf.step
     async def charge() -> None: ...
 
     @wf.workflow
-    async def renew() -> str:
+    async def renew() -> list[str]:
         try:
             await charge()
-        except FatalError as error:
-            return str(error)
-        return ""
+        except FatalError as fatal:
+            return [repr(fatal.__cause__), str(fatal)]
+        return []
 
     player = Player(renew)
     player.fail("s1", error)
-    assert str(returned(player)).endswith(f"charge failed in its last attempt: {said}")
+    cause, text = returned(player)
+    assert cause == repr(error)
+    assert text.endswith(f"charge failed in its last attempt: {said}")
 
 
 def test_an_error_that_is_not_retried_is_raised_as_itself() -> None:

@@ -100,7 +100,7 @@ class StepRun:
     execution: Execution | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)  # nothing of it runs here any more
     cancelled: bool = False  # the body's call was cancelled: its end is a failure, not one more attempt
-    interrupted: bool = False
+    interrupted: bool = False  # asked to stop: what has not begun does not begin
     detached: bool = False  # it ran ahead of a claim that did not come: its end counts for nothing
 
     def signal(self) -> None:
